@@ -45,7 +45,8 @@ added, never renamed.`,
 	add(groupCluster, newToken(), newJoin(), newHostVerb(), newServerVerb(), newClient(), newKey())
 	add(groupFiles, newMount(), newUmount(), newLs(), newTree(), newFind(), newCp(), newMv(), newLn(),
 		newRm(), newMkdir(), newTouch(), newTruncate(), newChmod(), newChown(), newStat(), newCat(),
-		newArray(), newHints(), newLayout(), newPool(), newQuota(), newDu(), newDf())
+		newArray(), newHints(), newLayout(), newPool(), newQuota(), newDu(), newDf(),
+		newTransfer())
 	add(groupBlock, newVolume(), newNBD(), newAttach(), newDetach())
 	add("", newBench(), newBenchPeer(), newBenchJob(), newBenchAide(), newMan(), newVersion())
 	return root

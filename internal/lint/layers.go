@@ -44,6 +44,8 @@ func table() []layer {
 		{"msg", []string{"fabric", "fabric/progress", "mem", "msg/internal/...", "msg/segment"}},
 		{"msg/...", []string{"fabric", "mem", "msg"}},
 		{"mover", []string{"fabric", "mem", "msg"}},
+		{"exio", []string{"fabric", "mem", "mover"}}, // messages and files behind one interface
+		{"exio/exiotest", []string{"exio"}},
 		{"peer", []string{
 			"fabric", "fabric/shm", "fabric/tcp", "fabric/verbs", "identity", "mem", "msg"}},
 
@@ -116,7 +118,8 @@ func frontTable() []layer {
 		{"nbd/diskexport", []string{
 			"fabric", "mem", "nbd", "relay", "stripe", "stripe/device", "unifier"}},
 		{"nbd/...", []string{"nbd"}},
-		{"attach", []string{"attach/netlink", "nbd"}}, // the kernel as a client of an export
+		{"transfer", []string{"exio", "fabric", "peer"}}, // files between hosts; the cluster is a Store
+		{"attach", []string{"attach/netlink", "nbd"}},    // the kernel as a client of an export
 		{"attach/netlink", nil},
 
 		{"cmd/sluice", []string{"..."}},
