@@ -3,10 +3,11 @@
 SHELL       := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: lab help build build-pure lib install-lib uninstall-lib deps up down test test-system test-rest test-lab check soak soak-loops soak-rest model bench figures \
+.PHONY: lab help build build-pure lib install-lib uninstall-lib python deps up down test test-system test-rest test-lab check soak soak-loops soak-rest model bench figures \
         fmt vet lint race fuzz clean man install uninstall
 
 GO          ?= go
+PYTHON      ?= /usr/bin/python3
 VERSION     := $(shell git describe --tags --always --dirty 2>/dev/null || echo unversioned)
 LDFLAGS     := -X main.version=$(VERSION)
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.7.0
@@ -107,6 +108,10 @@ install-lib: lib ## installs libsluice, sluice.h, its pkg-config file and its ma
 uninstall-lib: ## removes what `make install-lib` has installed
 	rm -f $(LIBDIR)/libsluice.so.1 $(LIBDIR)/libsluice.so $(INCLUDEDIR)/sluice.h \
 		$(LIBDIR)/pkgconfig/libsluice.pc $(MAN3DIR)/libsluice.3
+
+python: lib ## builds the wheel of the Python package, with libsluice in it, into bin/python
+	@rm -rf bin/python; mkdir -p bin/python
+	$(PYTHON) python/wheel.py '$(VERSION)' bin/lib/libsluice.so.1 bin/python
 
 man: build ## writes the manual pages into bin/man1
 	@rm -rf bin/man1; bin/sluice man bin/man1

@@ -91,6 +91,7 @@ func TestLibrary(t *testing.T) {
 			t.Logf("%s", run(t, append(b.env(), "SLUICE_PROVIDERS=tcp"), program))
 		})
 	}
+	t.Run("python", func(t *testing.T) { python(t, b) })
 	t.Run("headers", func(t *testing.T) { headers(t, b) })
 	t.Run("symbols", func(t *testing.T) { symbols(t, b) })
 }
