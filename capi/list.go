@@ -44,7 +44,7 @@ func (u *use) end(l *Lib) {
 	u.loans = nil
 }
 
-// addAll adds the memory of a pattern, and returns which bytes of it are meant. Mostly it lies in one
+// addAll adds the memory of a pattern, and returns which bytes of it are meant. Mostly it is of one
 // allocation: so the memory from the first to the last byte becomes one buffer, and the pieces
 // become buffers of their own only where there are gaps between them that are not mapped, or that
 // are not all of one loan.
