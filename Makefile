@@ -65,8 +65,9 @@ TOOLS    := fio qemu-img qemu-io qemu-nbd nbdinfo nbdcopy nbdfuse nbdkit nbd-ser
 PACKAGES := fio qemu-utils libnbd-bin nbdkit nbd-server nbd-client fuse3 sqlite3 git tar gcc libc6-dev \
             qemu-system-x86 busybox-static kmod iproute2 xz-utils procps ibverbs-utils \
             ibverbs-providers perftest e2fsprogs xfsprogs ocfs2-tools util-linux mount man-db acl attr \
-            libcap2-bin rsync coreutils postgresql curl python3 python3-numpy
-PYMODULES := numpy
+            libcap2-bin rsync coreutils postgresql curl python3 python3-numpy python3-pytest \
+            python3-fsspec python3-pandas
+PYMODULES := numpy pytest fsspec pandas
 
 SUMMARY := bin/summary
 

@@ -113,7 +113,9 @@ class File(io.RawIOBase):
         n = view.nbytes
         if n == 0:
             return 0
-        into = _from_buffer(buffer if view.ndim else view.cast("B"))
+        if not view.c_contiguous:
+            raise BufferError("a buffer that is not contiguous: use read_list")
+        into = _from_buffer(view)
         got = self._pread(self._handle, byref(into), n, off)
         if got < 0:
             self._failed()
@@ -298,6 +300,44 @@ class File(io.RawIOBase):
             self._failed()
 
 
+class Buffered(io.BufferedIOBase):
+    """A file behind one of io's buffers. NumPy and others take io's own classes for files of the
+    system, and ask them for descriptors; this one has none."""
+
+    def __init__(self, inner: Any) -> None:
+        super().__init__()
+        self._inner = inner
+        for name in ("read", "read1", "readinto", "readinto1", "readline", "readlines", "write",
+                     "seek", "tell", "truncate", "flush", "readable", "writable", "seekable", "peek"):
+            if hasattr(inner, name):
+                setattr(self, name, getattr(inner, name))
+
+    @property
+    def raw(self) -> File:  # type: ignore[override]
+        return self._inner.raw  # type: ignore[no-any-return]
+
+    @property
+    def name(self) -> str:
+        return self.raw.name
+
+    @property
+    def mode(self) -> str:
+        return self.raw.mode
+
+    @property
+    def closed(self) -> bool:
+        return bool(self._inner.closed)
+
+    def close(self) -> None:
+        self._inner.close()
+
+    def __iter__(self) -> Any:
+        return iter(self._inner)
+
+    def __next__(self) -> bytes:
+        return next(self._inner)  # type: ignore[no-any-return]
+
+
 def _flags(mode: str) -> int:
     """The flags of open(2) for a mode of Python's open, without t and b."""
     kinds = {"r": os.O_RDONLY, "w": os.O_WRONLY | os.O_CREAT | os.O_TRUNC,
@@ -424,7 +464,7 @@ class FileSystem:
         else:
             buffer = io.BufferedReader(raw, size)
         if binary:
-            return buffer  # type: ignore[no-any-return]
+            return Buffered(buffer)  # type: ignore[return-value]
         return io.TextIOWrapper(buffer, encoding or "utf-8", errors, newline, buffering == 1)
 
     def file(self, path: Path, mode: str = "rb", **options: Any) -> File:

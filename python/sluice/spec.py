@@ -37,9 +37,9 @@ class SluiceFileSystem(AbstractFileSystem):  # type: ignore[misc]
 
     def __init__(self, where: Optional[str] = None, connect_options: Optional[Dict[str, Any]] = None,
                  **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        if self._cached:
+        if self._cached:  # fsspec gives out one object for equal arguments
             return
+        super().__init__(**kwargs)
         self.fs = FileSystem(where, **(connect_options or {}))
 
     @classmethod

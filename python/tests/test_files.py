@@ -32,7 +32,7 @@ def test_open_is_like_the_built_in(fs, path):
     with fs.open(path, "ab") as f:
         f.write(b"four\n")
     with fs.open(path, "rb") as f:
-        assert isinstance(f, io.BufferedReader)
+        assert isinstance(f, io.BufferedIOBase) and f.name == path
         assert f.readlines()[-1] == b"four\n"
     with fs.open(path, "r+b") as f:
         f.seek(4)
