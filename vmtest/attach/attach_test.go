@@ -1,6 +1,6 @@
-// Package attach runs sluice attach in a virtual machine with a stock kernel: a cluster, a volume
-// of it as a block device, a file system on that, and everything killed that can be. There is
-// nothing here but tests.
+// Package attach runs a cluster in a virtual machine with a stock kernel: a volume of it as a block
+// device, a file system on that, and everything killed that can be; and the machine's clock is set.
+// There is nothing here but tests.
 package attach
 
 import (
@@ -8,7 +8,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -36,16 +35,10 @@ type rig struct {
 
 func newRig(t *testing.T) *rig {
 	lab := vmtest.Need(t)
-	r := &rig{bin: filepath.Join(t.TempDir(), "sluice")}
-	build := exec.CommandContext(t.Context(), "go", "build", "-ldflags=-w", "-o", r.bin,
-		"./cmd/sluice")
-	build.Dir = filepath.Join("..", "..")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
+	r := &rig{bin: vmtest.Program(t)}
 	r.g = lab.StartFor(t, vmtest.GuestConfig{Name: "kernel", Memory: 2048})
-	r.run(t, "cd /tmp; sluice up -d --dir c --iods 2 --memory 100M; sluice volume create v 96M; "+
-		"sluice volume create w 16M")
+	r.run(t, "modprobe -a nbd fuse; mkdir mnt; sluice up -d --dir c --iods 2 --memory 100M --mount mnt; "+
+		"sluice volume create v 96M; sluice volume create w 16M")
 	return r
 }
 
@@ -119,12 +112,14 @@ func TestAttach(t *testing.T) {
 		{"taken over", r.lost},
 		{"first read", r.firstRead},
 		{"random lives", r.randomLives},
+		{"the wall clock is set", r.clockSteps},
 	} {
-		begin := time.Now()
+		begin, spent := time.Now(), r.g.Spent()
 		if !t.Run(part.name, part.run) {
 			break // what follows builds on it
 		}
-		t.Logf("%s: %.1f s", part.name, time.Since(begin).Seconds())
+		t.Logf("%s: %.1f s, %.1f s of processors", part.name, time.Since(begin).Seconds(),
+			(r.g.Spent() - spent).Seconds())
 	}
 }
 
@@ -224,17 +219,20 @@ func (r *rig) kills(t *testing.T) {
 	r.judge(t)
 }
 
-// serving and standing are the commands that print who serves v, and who stands by.
+// serving and standing are the commands that print who serves the device, and who stands by. They
+// look where processes leave that to each other: to start the program for it takes an emulated
+// machine half a second each time.
 const (
-	serving  = `sluice attach --list --json | sed -n 's/.*"pid": \([0-9]*\).*/\1/p' | head -1`
-	standing = `pgrep -f 'attach --[s]tandby' | grep -v -x -F "$(` + serving + `)" | head -1`
+	noted    = `cat /run/sluice/attach/*/state | sed -n 's/.*"pid": \([0-9]*\).*/\1/p' | head -1`
+	serving  = `until p=$(` + noted + `) && kill -0 $p 2> /dev/null; do sleep 0.1; done; echo $p`
+	standing = `pgrep -f 'attach --[s]tandby' | grep -v -x -F "$(` + noted + `)" | head -1`
 )
 
 // settle waits until the device is served, and somebody stands by.
 func (r *rig) settle(t *testing.T) {
 	t.Helper()
-	r.run(t, `until sluice attach --list | grep -q ' attached  *4 ' && [ -n "$(%s)" ]; do
-		sleep 0.2; done`, standing)
+	r.run(t, `%s > /dev/null; until [ -n "$(%s)" ]; do sleep 0.2; done
+		until sluice attach --list | grep -q ' attached  *4 '; do sleep 1; done`, serving, standing)
 }
 
 // judge looks at how long reads took.

@@ -81,9 +81,12 @@ func (r *rig) randomLives(t *testing.T) {
 			script = "sluice detach w > /dev/null"
 			attached = false
 		case what == 1:
-			script = fmt.Sprintf("kill -9 $(%s)", serving)
+			// Where nobody stands by yet, the device is nobody's until it is attached again.
+			script = fmt.Sprintf("p=$(%s); s=$(%s) || true; kill -9 $p; [ -n \"$s\" ] || sluice attach w",
+				serving, standing)
 		case what == 2:
-			script = fmt.Sprintf("p=$(%s); [ -z \"$p\" ] || kill -9 $p", standing)
+			script = fmt.Sprintf("%s > /dev/null; p=$(%s) || true; [ -z \"$p\" ] || kill -9 $p", serving,
+				standing)
 		case what == 3: // both: the device is nobody's until somebody attaches or detaches it
 			script = "pkill -9 -f 'attach --([s]erve|[s]tandby)'"
 			if rnd.IntN(2) == 0 {

@@ -3,6 +3,9 @@ package ocfs2
 import (
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/sluice-storage/sluice/vmtest"
 )
 
 // TestOCFS2 makes a file system of two nodes by what the manual says, and uses it as a cluster
@@ -21,7 +24,9 @@ func TestOCFS2(t *testing.T) {
 	r.part(t, "one directory", r.oneDirectory)
 	r.part(t, "renames", r.renames)
 	r.typed(t, "Look at it")
-	r.part(t, "bench", r.bench)
+	if soak() {
+		r.part(t, "bench", r.bench)
+	}
 	for range rounds() {
 		r.part(t, "a node dies", r.nodeDies)
 		if r.n2 == nil && rounds() > 1 {
@@ -34,9 +39,22 @@ func TestOCFS2(t *testing.T) {
 // part is a subtest without which the next ones make no sense.
 func (r *rig) part(t *testing.T, name string, run func(t *testing.T)) {
 	t.Helper()
+	begin, spent := time.Now(), r.spent()
 	if !t.Run(name, run) {
 		t.FailNow()
 	}
+	t.Logf("%s: %.1f s, %.1f s of processors", name, time.Since(begin).Seconds(),
+		(r.spent() - spent).Seconds())
+}
+
+// spent is the time of processors that the machines have used which are there.
+func (r *rig) spent() (all time.Duration) {
+	for _, g := range []*vmtest.Guest{r.h1, r.n1, r.n2} {
+		if g != nil {
+			all += g.Spent()
+		}
+	}
+	return all
 }
 
 // blocks: what one node has written to the device past its page cache, the other one reads past its
