@@ -71,7 +71,7 @@ func TestWhatWasMadeForNobody(t *testing.T) {
 		"other data":             {nil, write("abce", 8), true},
 		"another place":          {nil, write("abcd", 9), true},
 		"a part of it":           {nil, write("abc", 8), true},
-		"durable":                {nil, &change{isWrite | isDurable, []span{{8, 4}}, [][]byte{[]byte("abcd")}, nil}, true},
+		"durable":                {nil, durable(write("abcd", 8)), true},
 		"zeroes":                 {nil, &change{what: isZeroes, list: []span{{8, 4}}}, true},
 		"a flush":                {nil, &change{what: isFlush}, true},
 		"after a change of it":   {write("x", 10), write("abcd", 8), true},
@@ -113,6 +113,11 @@ func TestWhatWasMadeForNobody(t *testing.T) {
 	if err := o.run(context.Background(), lost(), write("a", 0), nil); err != errEnded {
 		t.Error(err)
 	}
+}
+
+func durable(c *change) *change {
+	c.what |= isDurable
+	return c
 }
 
 // two are two writes in one.

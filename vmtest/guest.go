@@ -262,8 +262,8 @@ func (g *Guest) port(w *Wire) *port {
 // Console is what the guest's kernel printed, the last few hundred KiB of it.
 func (g *Guest) Console() string { return g.log.tail(2 * consoleMax) }
 
-// Spent is how much of the host's processors the guest has used so far. On a busy host it tells more
-// of what something costs than the time that has passed.
+// Spent is how much of the host's processors the guest has used so far. On a busy host it tells
+// more of what something costs than the time that has passed.
 func (g *Guest) Spent() time.Duration { return g.proc.spent() }
 
 // explain puts the guest's name and the end of its console to an error.

@@ -43,8 +43,8 @@ func (p *process) kill() {
 }
 
 // spent is the processor time of all its threads. /proc/PID/stat tells it in hundredths of a
-// second, of the program and of the kernel for it: fields 14 and 15, behind the name in parentheses,
-// which is the second. 0: it has ended.
+// second, of the program and of the kernel for it: fields 14 and 15, behind the name in
+// parentheses, which is the second. 0: it has ended.
 func (p *process) spent() time.Duration {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.cmd.Process.Pid))
 	if err != nil {

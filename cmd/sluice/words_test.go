@@ -268,7 +268,9 @@ func TestVerbsAreFoundByTheirNames(t *testing.T) {
 			t.Errorf("%s: %d commands are made", v.name, n)
 		}
 	}
-	for _, args := range [][]string{nil, {"help", "cp"}, {"--help"}, {"man"}, {"cpp"}, {"__complete", "c"}} {
+	for _, args := range [][]string{
+		nil, {"help", "cp"}, {"--help"}, {"man"}, {"cpp"}, {"__complete", "c"},
+	} {
 		if n := len(rootFor(args).Commands()); n != all {
 			t.Errorf("%q: %d of %d commands", args, n, all)
 		}

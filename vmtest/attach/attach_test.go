@@ -41,7 +41,8 @@ func newRig(t *testing.T) *rig {
 		cpus = 2 // as a host has where somebody measures
 	}
 	r.g = lab.StartFor(t, vmtest.GuestConfig{Name: "kernel", Memory: 2048, CPUs: cpus})
-	r.run(t, "modprobe -a nbd fuse; mkdir mnt; sluice up -d --dir c --iods 2 --memory 100M --mount mnt; "+
+	r.run(t, "modprobe -a nbd fuse; mkdir mnt; "+
+		"sluice up -d --dir c --iods 2 --memory 100M --mount mnt; "+
 		"sluice volume create v 96M; sluice volume create w 16M")
 	return r
 }
@@ -201,7 +202,8 @@ func (r *rig) kills(t *testing.T) {
 		stalls)
 	r.run(t, `(fio --name=load --directory=m --size=16M --bs=4k-64k --rw=randrw --ioengine=libaio \
 		--direct=1 --iodepth=16 --numjobs=2 --verify=crc32c --verify_backlog=64 --time_based \
-		--runtime=15 --rate_iops=10 --fsync=16 --output=fio.out > fio.say 2>&1; echo $? > fio.code) < /dev/null &`)
+		--runtime=15 --rate_iops=10 --fsync=16 --output=fio.out > fio.say 2>&1
+		echo $? > fio.code) < /dev/null &`)
 	kill := func(what, pids string) {
 		t.Helper()
 		time.Sleep(time.Second) // some load

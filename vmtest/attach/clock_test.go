@@ -37,8 +37,8 @@ step back-a-little -90`
 // machine, because no process of this host can have a clock of its own. A clock that is set back by
 // two hours, ahead by a day, and back by more than a capability lives, concerns nobody who works.
 func (r *rig) clockSteps(t *testing.T) {
-	out := r.run(t, "set -o pipefail; head -c 1000000 /dev/urandom > old; cp old mnt/old; sync -f mnt; "+
-		"sluice attach w; "+use+"\nsluice detach w")
+	out := r.run(t, "set -o pipefail; head -c 1000000 /dev/urandom > old; cp old mnt/old; "+
+		"sync -f mnt; sluice attach w; "+use+"\nsluice detach w")
 	if !strings.Contains(out, "fine: back-a-little.later") {
 		t.Error(out)
 	}
