@@ -48,7 +48,7 @@ SYSTEM_RE := systest|cmd/sluice|mount
 # Virtual machines with a stock kernel. Two at a time keep both cores busy, so their packages run one
 # after the other. Where all that they need can be installed, a test that is skipped is a failure.
 LAB      := ./vmtest/... ./fabric/verbs/...
-LAB_LONG := vmtest/attach|vmtest/ocfs2
+LAB_LONG := vmtest/ocfs2
 LAB_RE   := vmtest|vmtest/.*|fabric/verbs|fabric/verbs/.*
 LAB_MUST := $(shell [ "$$(id -u)" = 0 ] && [ "$$(uname -m)" = x86_64 ] && \
               command -v apt-get >/dev/null && echo must)
@@ -197,7 +197,7 @@ test-lab:
 	$(call step,tests with virtual machines,SLUICE_VMTEST=$${SLUICE_VMTEST:-$(LAB_MUST)} \
 		$(GO) test -p 1 -timeout 90m $$($(GO) list $(LAB) | grep -vE '/($(LAB_LONG))$$'))
 
-lab: deps ## runs the tests that need virtual machines, those of the kernel as a client too
+lab: deps ## runs the tests that need virtual machines, that of OCFS2 too
 	@$(MAKE) -s test-lab LAB_LONG=none
 
 check: ## gofmt, vet, staticcheck, lint, race

@@ -163,18 +163,23 @@ func (v *view) read(ctx context.Context, fn func(context.Context) error) error {
 	return fn(ctx)
 }
 
-func (v *view) change(ctx context.Context, list []span, fn func(context.Context) error) error {
-	return v.link.from.order.run(ctx, v.link.ctx, list, fn)
+func (v *view) change(ctx context.Context, c *change, fn func(context.Context) error) error {
+	return v.link.from.order.run(ctx, v.link.ctx, c, fn)
 }
 
 // WriteAt implements nbd.Export.
 func (v *view) WriteAt(ctx context.Context, p []byte, off int64, fua bool) error {
-	return v.change(ctx, []span{{off, int64(len(p))}},
+	c := change{what: isWrite.durable(fua), list: []span{{off, int64(len(p))}}, data: [][]byte{p}}
+	return v.change(ctx, &c,
 		func(ctx context.Context) error { return v.exp.WriteAt(ctx, p, off, fua) })
 }
 
-// Flush implements nbd.Export. It changes nothing, and may be given up.
-func (v *view) Flush(ctx context.Context) error { return v.read(ctx, v.exp.Flush) }
+// Flush implements nbd.Export. It changes no bytes, and is carried through as a change is: one that
+// takes longer than the kernel waits leaves less to be flushed to the one that the kernel sends
+// then.
+func (v *view) Flush(ctx context.Context) error {
+	return v.change(ctx, &change{what: isFlush}, v.exp.Flush)
+}
 
 // Close implements nbd.Export: the export is everybody's.
 func (v *view) Close() error { return nil }
@@ -196,13 +201,15 @@ func (v *view) Extras() nbd.Extras {
 
 // Trim implements nbd.Trimmer.
 func (v *view) Trim(ctx context.Context, off, length int64, fua bool) error {
-	return v.change(ctx, []span{{off, length}},
+	c := change{what: isTrim.durable(fua), list: []span{{off, length}}}
+	return v.change(ctx, &c,
 		func(ctx context.Context) error { return v.under.Trimmer.Trim(ctx, off, length, fua) })
 }
 
 // WriteZeroes implements nbd.Zeroer.
 func (v *view) WriteZeroes(ctx context.Context, off, length int64, flags nbd.ZeroFlags) error {
-	return v.change(ctx, []span{{off, length}}, func(ctx context.Context) error {
+	c := change{what: isZeroes.durable(flags.FUA), list: []span{{off, length}}}
+	return v.change(ctx, &c, func(ctx context.Context) error {
 		return v.under.Zeroer.WriteZeroes(ctx, off, length, flags)
 	})
 }
@@ -217,12 +224,21 @@ func (v *view) ReadMany(ctx context.Context, list []nbd.Span) error {
 	})
 }
 
-// WriteMany implements nbd.Batcher.
+// WriteMany implements nbd.Batcher. Where something is remembered each is looked at by itself: what
+// the kernel sends again comes in other company.
 func (v *view) WriteMany(ctx context.Context, list []nbd.Span) error {
-	spans := make([]span, len(list))
-	for i, s := range list {
-		spans[i] = span{s.Off, int64(len(s.Data))}
+	if v.link.from.order.anyMade() {
+		for _, s := range list {
+			if err := v.WriteAt(ctx, s.Data, s.Off, false); err != nil {
+				return err
+			}
+		}
+		return nil
 	}
-	return v.change(ctx, spans,
+	c := change{what: isWrite, list: make([]span, len(list)), data: make([][]byte, len(list))}
+	for i, s := range list {
+		c.list[i], c.data[i] = span{s.Off, int64(len(s.Data))}, s.Data
+	}
+	return v.change(ctx, &c,
 		func(ctx context.Context) error { return v.under.Batcher.WriteMany(ctx, list) })
 }

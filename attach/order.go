@@ -2,6 +2,8 @@ package attach
 
 import (
 	"context"
+	"hash/maphash"
+	"slices"
 	"sync"
 
 	"github.com/sluice-storage/sluice/errs"
@@ -15,22 +17,55 @@ import (
 // have got it cannot be known. One that has not begun is given up with its connection. So what is
 // left over of connections that have ended is at most changesMax requests, however long servers
 // are away and however often the kernel sends all of them again.
+//
+// What was carried through for nobody is remembered: the kernel sends it once more, and has its
+// answer at once. Without that a change that takes longer than the kernel waits would be made again
+// and again, and never be answered.
 type order struct {
 	places chan struct{} // one for each change that has begun, or waits for one that has
+	seed   maphash.Seed
 
 	mu    sync.Mutex
 	under map[*change]struct{} // have begun
+	made  []made               // for nobody, the oldest first; nothing has changed their bytes since
 }
 
 // changesMax is how many changes are under way at a time: what the kernel sends through two
 // connections with full queues of 128 each. Looking at all of them takes less than a request's
-// system calls do.
+// system calls do. As many are remembered.
 const changesMax = 256
 
-// change is some ranges of bytes that are being changed.
+// change is some ranges of bytes that are being changed, or none for what changes no bytes.
 type change struct {
+	what what
 	list []span
+	data [][]byte // of a write, that of each range
 	done chan struct{}
+}
+
+// what a change is. The durable ones are others, because their answer says more.
+type what uint8
+
+const (
+	isFlush what = iota
+	isWrite
+	isTrim
+	isZeroes
+	isDurable what = 1 << 7
+)
+
+func (w what) durable(fua bool) what {
+	if fua {
+		w |= isDurable
+	}
+	return w
+}
+
+// made is a range that was changed, and with what.
+type made struct {
+	what what
+	span span
+	sum  uint64 // of the data of a write
 }
 
 // span is a range of bytes.
@@ -50,21 +85,25 @@ func (c *change) meets(list []span) bool {
 }
 
 func newOrder() *order {
-	return &order{places: make(chan struct{}, changesMax), under: make(map[*change]struct{})}
+	return &order{places: make(chan struct{}, changesMax), under: make(map[*change]struct{}),
+		seed: maphash.MakeSeed()}
 }
 
 // run makes a change, behind all that has begun on the same bytes. link ends with the connection;
 // fn is not told of that.
-func (o *order) run(ctx, link context.Context, list []span, fn func(context.Context) error) error {
+func (o *order) run(ctx, link context.Context, c *change, fn func(context.Context) error) error {
 	select {
 	case o.places <- struct{}{}:
 		defer func() { <-o.places }()
 	case <-link.Done():
 		return errEnded
 	}
-	c := &change{list: list, done: make(chan struct{})}
+	c.done = make(chan struct{})
 	for {
-		other := o.begin(c)
+		other, known := o.begin(c)
+		if known {
+			return nil
+		}
 		if other == nil {
 			break
 		}
@@ -74,29 +113,71 @@ func (o *order) run(ctx, link context.Context, list []span, fn func(context.Cont
 			return errEnded
 		}
 	}
-	defer o.finish(c)
 	if link.Err() != nil {
+		o.finish(c, false)
 		return errEnded
 	}
-	return fn(context.WithoutCancel(ctx))
+	err := fn(context.WithoutCancel(ctx))
+	o.finish(c, err == nil && link.Err() != nil)
+	return err
 }
 
-// begin counts a change in, unless another one is in its way.
-func (o *order) begin(c *change) (other *change) {
+// begin counts a change in, unless another one is in its way, or it is known to have been made.
+func (o *order) begin(c *change) (other *change, known bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for other := range o.under {
 		if other.meets(c.list) {
-			return other
+			return other, false
 		}
 	}
+	if len(o.made) > 0 && o.knownLocked(c) {
+		return nil, true
+	}
 	o.under[c] = struct{}{}
-	return nil
+	return nil, false
 }
 
-func (o *order) finish(c *change) {
+// knownLocked tells whether all of a change was made before for nobody. Either way that is
+// forgotten: it is answered now, or the bytes are changed.
+func (o *order) knownLocked(c *change) bool {
+	found := 0
+	for i, s := range c.list {
+		found += len(slices.DeleteFunc(slices.Clone(o.made), func(m made) bool {
+			return m.what != c.what || m.span != s || m.sum != o.sum(c, i)
+		}))
+	}
+	o.made = slices.DeleteFunc(o.made, func(m made) bool { return c.meets([]span{m.span}) })
+	return found > 0 && found == len(c.list)
+}
+
+// sum is that of the data of a range.
+func (o *order) sum(c *change, i int) uint64 {
+	if c.data == nil {
+		return 0
+	}
+	return maphash.Bytes(o.seed, c.data[i])
+}
+
+// anyMade tells whether something is remembered.
+func (o *order) anyMade() bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return len(o.made) > 0
+}
+
+// finish counts a change out. forNobody: it was made, and nobody was there to be told.
+func (o *order) finish(c *change, forNobody bool) {
 	o.mu.Lock()
 	delete(o.under, c)
+	if forNobody {
+		for i, s := range c.list {
+			o.made = append(o.made, made{c.what, s, o.sum(c, i)})
+		}
+		if n := len(o.made) - changesMax; n > 0 {
+			o.made = slices.Delete(o.made, 0, n)
+		}
+	}
 	o.mu.Unlock()
 	close(c.done)
 }

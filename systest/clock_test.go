@@ -20,7 +20,7 @@ import (
 
 // setClock gives a running process another wall clock, by so many seconds, as if it ran on another
 // host: the function that the kernel has mapped into it to tell the time (the vDSO's) is replaced
-// by one that asks the kernel and adds to the answer. Other clocks stay as they are. vmtest/clock
+// by one that asks the kernel and adds to the answer. Other clocks stay as they are. vmtest/attach
 // sets the clock of a whole host.
 func setClock(t *testing.T, pid int, seconds int32) {
 	t.Helper()

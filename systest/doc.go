@@ -4,7 +4,7 @@
 //
 // Faults come from outside: kill -9 (kill_test.go), pauses (pause_test.go), a disk that is full
 // (space_test.go), inverted bits (damage_test.go), a server that stays away (gone_test.go), clocks
-// that differ (clock_test.go); a clock that is set needs a host of its own, see vmtest/clock.
+// that differ (clock_test.go); a clock that is set needs a host of its own, see vmtest/attach.
 // load_test.go is the programs that run meanwhile and know what must be there; others are SQLite
 // (sqlite_test.go), PostgreSQL (postgres_test.go) and fio (fio_test.go).
 //

@@ -34,7 +34,8 @@ type GuestConfig struct {
 	// Memory is in MiB. Three quarters of it can hold files that the guest writes. Default 1024.
 	Memory int
 
-	// CPUs is how many processors it has. Default 2.
+	// CPUs is how many processors it has. Default 1: an emulated guest with two takes twice the
+	// host's time for the same work, most of it by waiting for each other.
 	CPUs int
 
 	// Wires are the networks that it is joined to: the first is eth0, and so on. Devices are up
@@ -65,7 +66,7 @@ func (c GuestConfig) withDefaults() GuestConfig {
 		c.Memory = 1024
 	}
 	if c.CPUs == 0 {
-		c.CPUs = 2
+		c.CPUs = 1
 	}
 	if c.BootLimit == 0 {
 		c.BootLimit = 20 * time.Minute
@@ -260,6 +261,10 @@ func (g *Guest) port(w *Wire) *port {
 
 // Console is what the guest's kernel printed, the last few hundred KiB of it.
 func (g *Guest) Console() string { return g.log.tail(2 * consoleMax) }
+
+// Spent is how much of the host's processors the guest has used so far. On a busy host it tells
+// more of what something costs than the time that has passed.
+func (g *Guest) Spent() time.Duration { return g.proc.spent() }
 
 // explain puts the guest's name and the end of its console to an error.
 func (g *Guest) explain(op string, err error) error {

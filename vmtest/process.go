@@ -1,9 +1,13 @@
 package vmtest
 
 import (
+	"fmt"
+	"os"
 	"os/exec"
 	"runtime"
+	"strings"
 	"syscall"
+	"time"
 )
 
 // process is a running QEMU. It ends at the latest with this process, whatever ends this one.
@@ -36,4 +40,23 @@ func startProcess(cmd *exec.Cmd) (*process, error) {
 func (p *process) kill() {
 	_ = p.cmd.Process.Kill() // fails only when it has ended
 	<-p.done
+}
+
+// spent is the processor time of all its threads. /proc/PID/stat tells it in hundredths of a
+// second, of the program and of the kernel for it: fields 14 and 15, behind the name in
+// parentheses, which is the second. 0: it has ended.
+func (p *process) spent() time.Duration {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.cmd.Process.Pid))
+	if err != nil {
+		return 0
+	}
+	fields := strings.Fields(string(text[strings.LastIndexByte(string(text), ')')+1:]))
+	var user, system int64
+	if len(fields) < 13 {
+		return 0
+	}
+	if _, err := fmt.Sscan(fields[11]+" "+fields[12], &user, &system); err != nil {
+		return 0
+	}
+	return time.Duration(user+system) * time.Second / 100
 }

@@ -90,8 +90,20 @@ func filter(ctx context.Context, in io.Reader, name string, args ...string) ([]b
 	return run(ctx, "", in, name, args...)
 }
 
+// build compiles a package of a module, with what it uses of C.
+func build(ctx context.Context, dir, pkg, to string) error {
+	_, err := runWith(ctx, dir, nil, nil, "go", "build", "-ldflags=-w", "-o", to, pkg)
+	return err
+}
+
 func run(ctx context.Context, dir string, in io.Reader, name string, args ...string) (
 	[]byte, error) {
+	// Agents are static without cgo.
+	return runWith(ctx, dir, []string{"CGO_ENABLED=0"}, in, name, args...)
+}
+
+func runWith(ctx context.Context, dir string, env []string, in io.Reader, name string,
+	args ...string) ([]byte, error) {
 	path, err := lookPath(name)
 	if err != nil {
 		return nil, err
@@ -99,7 +111,7 @@ func run(ctx context.Context, dir string, in io.Reader, name string, args ...str
 	var stdout, stderr bytes.Buffer
 	cmd := exec.CommandContext(ctx, path, args...)
 	cmd.Dir, cmd.Stdin, cmd.Stdout, cmd.Stderr = dir, in, &stdout, &stderr
-	cmd.Env = append(os.Environ(), "LC_ALL=C", "CGO_ENABLED=0") // the latter makes agents static
+	cmd.Env = append(append(os.Environ(), "LC_ALL=C"), env...)
 	cmd.WaitDelay = time.Second
 	if err := cmd.Run(); err != nil {
 		if ctx.Err() != nil {

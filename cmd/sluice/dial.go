@@ -109,10 +109,7 @@ func dialBy(ctx context.Context, url string, by *providersFlag, opts client.Opti
 	if opts.Buffers == 0 {
 		opts.Buffers = bounds.buffers
 	}
-	if err = reach(ctx, providers.Base(), host); err == nil {
-		c.fs, err = client.Dial(ctx, url, opts)
-	}
-	if err == nil {
+	if c.fs, err = dialSoon(ctx, url, host, opts); err == nil {
 		return c, nil
 	}
 	closeLogged(providers, opts.Logger)
@@ -124,6 +121,33 @@ func dialBy(ctx context.Context, url string, by *providersFlag, opts client.Opti
 			"Another address: --url or $SLUICE_URL", url)
 	}
 	return nil, err
+}
+
+// reachLate is when whoever has not reached a cluster begins to ask whether it is there at all. One
+// that is answers much sooner, and is not asked.
+const reachLate = 300 * time.Millisecond
+
+// dialSoon is client.Dial that does not wait for a cluster that cannot be reached.
+func dialSoon(ctx context.Context, url, host string, opts client.Options) (*client.FS, error) {
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	asked := make(chan struct{})
+	late := time.AfterFunc(reachLate, func() {
+		defer close(asked)
+		if err := reach(ctx, opts.Providers.Base(), host); err != nil {
+			stop(err)
+		}
+	})
+	fs, err := client.Dial(ctx, url, opts)
+	why := context.Cause(ctx)
+	stop(nil)
+	if !late.Stop() {
+		<-asked // what it asks through is the caller's
+	}
+	if err != nil && why != nil {
+		err = why
+	}
+	return fs, err
 }
 
 // metaConnection talks to the metadata service without a session: it asks, and works when nothing

@@ -283,3 +283,30 @@ func TestUnit(t *testing.T) {
 		}
 	}
 }
+
+// TestAttachUnit: systemd takes the template of what attaches volumes, and what must be in it is.
+func TestAttachUnit(t *testing.T) {
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := attachUnitText(self)
+	for _, want := range []string{"Type=notify", "attach --foreground $ATTACH_FLAGS -- %I",
+		"Restart=on-failure", "LimitMEMLOCK=infinity", "TimeoutStopSec=90", "KillMode=mixed",
+		"Before=remote-fs-pre.target", "WantedBy=remote-fs.target"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("no %s in:\n%s", want, text)
+		}
+	}
+	verify, err := exec.LookPath("systemd-analyze")
+	if err != nil {
+		t.Skip("systemd is not here to be asked")
+	}
+	dir := t.TempDir()
+	write(t, filepath.Join(dir, "sluice-attach@.service"), []byte(text))
+	out, err := exec.Command(verify, "--man=no", "verify",
+		filepath.Join(dir, "sluice-attach@db.service")).CombinedOutput()
+	if err != nil || strings.Contains(string(out), "sluice-attach") {
+		t.Errorf("systemd says: %s (%v)", out, err)
+	}
+}

@@ -36,7 +36,7 @@ func run(args []string, in io.Reader, out, problems io.Writer) int {
 	defer stop()
 	keepReadyPipe()
 	product.Set(version)
-	root := newRoot()
+	root := rootFor(args)
 	root.SetArgs(singleDash(root, args))
 	root.SetIn(in)
 	root.SetOut(out)

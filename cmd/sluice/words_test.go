@@ -257,6 +257,26 @@ func TestFindTests(t *testing.T) {
 	}
 }
 
+func TestVerbsAreFoundByTheirNames(t *testing.T) {
+	all := len(newRoot().Commands())
+	for _, v := range allVerbs() {
+		if got := v.make().Name(); got != v.name {
+			t.Errorf("%s is known as %s", got, v.name)
+		}
+		root := rootFor([]string{v.name, "--help"})
+		if n := len(root.Commands()); n != 1 && v.name != "man" {
+			t.Errorf("%s: %d commands are made", v.name, n)
+		}
+	}
+	for _, args := range [][]string{
+		nil, {"help", "cp"}, {"--help"}, {"man"}, {"cpp"}, {"__complete", "c"},
+	} {
+		if n := len(rootFor(args).Commands()); n != all {
+			t.Errorf("%q: %d of %d commands", args, n, all)
+		}
+	}
+}
+
 func TestSingleDashesOfFind(t *testing.T) {
 	root := newRoot()
 	for in, want := range map[string]string{

@@ -1,6 +1,6 @@
-// Package attach runs sluice attach in a virtual machine with a stock kernel: a cluster, a volume
-// of it as a block device, a file system on that, and everything killed that can be. There is
-// nothing here but tests.
+// Package attach runs a cluster in a virtual machine with a stock kernel: a volume of it as a block
+// device, a file system on that, and everything killed that can be; and the machine's clock is set.
+// There is nothing here but tests.
 package attach
 
 import (
@@ -8,7 +8,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -36,16 +35,15 @@ type rig struct {
 
 func newRig(t *testing.T) *rig {
 	lab := vmtest.Need(t)
-	r := &rig{bin: filepath.Join(t.TempDir(), "sluice")}
-	build := exec.CommandContext(t.Context(), "go", "build", "-ldflags=-w", "-o", r.bin,
-		"./cmd/sluice")
-	build.Dir = filepath.Join("..", "..")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
+	r := &rig{bin: vmtest.Program(t)}
+	cpus := 1
+	if os.Getenv("SLUICE_SOAK") != "" {
+		cpus = 2 // as a host has where somebody measures
 	}
-	r.g = lab.StartFor(t, vmtest.GuestConfig{Name: "kernel", Memory: 2048})
-	r.run(t, "cd /tmp; sluice up -d --dir c --iods 2 --memory 100M; sluice volume create v 96M; "+
-		"sluice volume create w 16M")
+	r.g = lab.StartFor(t, vmtest.GuestConfig{Name: "kernel", Memory: 2048, CPUs: cpus})
+	r.run(t, "modprobe -a nbd fuse; mkdir mnt; "+
+		"sluice up -d --dir c --iods 2 --memory 100M --mount mnt; "+
+		"sluice volume create v 96M; sluice volume create w 16M")
 	return r
 }
 
@@ -119,12 +117,14 @@ func TestAttach(t *testing.T) {
 		{"taken over", r.lost},
 		{"first read", r.firstRead},
 		{"random lives", r.randomLives},
+		{"the wall clock is set", r.clockSteps},
 	} {
-		begin := time.Now()
+		begin, spent := time.Now(), r.g.Spent()
 		if !t.Run(part.name, part.run) {
 			break // what follows builds on it
 		}
-		t.Logf("%s: %.1f s", part.name, time.Since(begin).Seconds())
+		t.Logf("%s: %.1f s, %.1f s of processors", part.name, time.Since(begin).Seconds(),
+			(r.g.Spent() - spent).Seconds())
 	}
 }
 
@@ -192,7 +192,7 @@ const stalls = `(while [ ! -e stop ]; do
 		from=$(date +%s%N)
 		dd if=/dev/nbd0 of=/dev/null bs=4k count=1 skip=$((RANDOM % 20000)) iflag=direct \
 			status=none || echo failed
-		echo $((($(date +%s%N) - from) / 1000000)); sleep 0.1
+		echo $((($(date +%s%N) - from) / 1000000)); sleep 0.5
 	done; echo end) > stalls 2>&1 < /dev/null &`
 
 // kills: while fio writes and checks what it reads, processes are killed: the one that serves the
@@ -202,7 +202,8 @@ func (r *rig) kills(t *testing.T) {
 		stalls)
 	r.run(t, `(fio --name=load --directory=m --size=16M --bs=4k-64k --rw=randrw --ioengine=libaio \
 		--direct=1 --iodepth=16 --numjobs=2 --verify=crc32c --verify_backlog=64 --time_based \
-		--runtime=15 --fsync=64 --output=fio.out > fio.say 2>&1; echo $? > fio.code) < /dev/null &`)
+		--runtime=15 --rate_iops=10 --fsync=16 --output=fio.out > fio.say 2>&1
+		echo $? > fio.code) < /dev/null &`)
 	kill := func(what, pids string) {
 		t.Helper()
 		time.Sleep(time.Second) // some load
@@ -224,17 +225,20 @@ func (r *rig) kills(t *testing.T) {
 	r.judge(t)
 }
 
-// serving and standing are the commands that print who serves v, and who stands by.
+// serving and standing are the commands that print who serves the device, and who stands by. They
+// look where processes leave that to each other: to start the program for it takes an emulated
+// machine half a second each time.
 const (
-	serving  = `sluice attach --list --json | sed -n 's/.*"pid": \([0-9]*\).*/\1/p' | head -1`
-	standing = `pgrep -f 'attach --[s]tandby' | grep -v -x -F "$(` + serving + `)" | head -1`
+	noted    = `cat /run/sluice/attach/*/state | sed -n 's/.*"pid": \([0-9]*\).*/\1/p' | head -1`
+	serving  = `until p=$(` + noted + `) && kill -0 $p 2> /dev/null; do sleep 0.1; done; echo $p`
+	standing = `pgrep -f 'attach --[s]tandby' | grep -v -x -F "$(` + noted + `)" | head -1`
 )
 
 // settle waits until the device is served, and somebody stands by.
 func (r *rig) settle(t *testing.T) {
 	t.Helper()
-	r.run(t, `until sluice attach --list | grep -q ' attached  *4 ' && [ -n "$(%s)" ]; do
-		sleep 0.2; done`, standing)
+	r.run(t, `%s > /dev/null; until [ -n "$(%s)" ]; do sleep 0.2; done
+		until sluice attach --list | grep -q ' attached  *4 '; do sleep 1; done`, serving, standing)
 }
 
 // judge looks at how long reads took.
@@ -261,7 +265,7 @@ func (r *rig) judge(t *testing.T) {
 
 // flushed: what a program has synced is there after a kill.
 func (r *rig) flushed(t *testing.T) {
-	r.run(t, "dd if=/dev/urandom of=m/synced bs=64k count=64 conv=fsync status=none; "+
+	r.run(t, "dd if=/dev/urandom of=m/synced bs=64k count=16 conv=fsync status=none; "+
 		"sha256sum m/synced > sum; kill -9 $(%s); pkill -9 -f '[s]luice iod' || true; "+
 		"echo 3 > /proc/sys/vm/drop_caches; sha256sum -c sum", serving)
 	r.settle(t)

@@ -16,12 +16,15 @@ import (
 const leastRatio = 1.5
 
 // firstRead holds the time from the command to the first block against that of nbd-client, by
-// turns; the shortest are those that others have disturbed least.
+// turns: the median of each. docs/figures/attach.md has what came out on a quiet machine.
 func (r *rig) firstRead(t *testing.T) {
 	if res, err := r.try(t, "command -v nbd-client"); err != nil {
 		t.Skipf("there is no nbd-client here: %s", res.Stderr)
 	}
-	const rounds = 3
+	rounds := 3
+	if os.Getenv("SLUICE_SOAK") != "" {
+		rounds = 9
+	}
 	out := r.run(t, `(sluice nbd --listen 127.0.0.1:10810 --export name=v,volume=v > gateway 2>&1 \
 			< /dev/null & echo $! > pid)
 		until grep -q serving gateway; do sleep 0.1; done
@@ -46,7 +49,9 @@ func (r *rig) firstRead(t *testing.T) {
 		}
 		times[words[0]] = append(times[words[0]], ns/1e9)
 	}
-	ours, theirs := slices.Min(times["sluice"]), slices.Min(times["client"])
+	slices.Sort(times["sluice"])
+	slices.Sort(times["client"])
+	ours, theirs := times["sluice"][rounds/2], times["client"][rounds/2]
 	t.Logf("attached and first block read after %.2f s, by nbd-client %.2f s: ratio %.2f (%.2f %.2f)",
 		ours, theirs, ours/theirs, times["sluice"], times["client"])
 	if os.Getenv("SLUICE_SOAK") != "" && ours/theirs > leastRatio {
@@ -81,9 +86,12 @@ func (r *rig) randomLives(t *testing.T) {
 			script = "sluice detach w > /dev/null"
 			attached = false
 		case what == 1:
-			script = fmt.Sprintf("kill -9 $(%s)", serving)
+			// Where nobody stands by yet, the device is nobody's until it is attached again.
+			script = fmt.Sprintf("p=$(%s); s=$(%s) || true; kill -9 $p; [ -n \"$s\" ] || sluice attach w",
+				serving, standing)
 		case what == 2:
-			script = fmt.Sprintf("p=$(%s); [ -z \"$p\" ] || kill -9 $p", standing)
+			script = fmt.Sprintf("%s > /dev/null; p=$(%s) || true; [ -z \"$p\" ] || kill -9 $p", serving,
+				standing)
 		case what == 3: // both: the device is nobody's until somebody attaches or detaches it
 			script = "pkill -9 -f 'attach --([s]erve|[s]tandby)'"
 			if rnd.IntN(2) == 0 {

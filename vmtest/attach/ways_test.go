@@ -9,7 +9,8 @@ import (
 // end waits until nobody uses the device.
 func (r *rig) foreground(t *testing.T) {
 	const start = `(sluice attach --foreground w > fg 2>&1 < /dev/null & echo $! > pid)
-		until sluice attach --list | grep -q ' attached  *4 '; do sleep 0.1; done; `
+		until [ "$(` + noted + `)" = $(cat pid) ]; do sleep 0.1; done
+		until sluice attach --list | grep -q ' attached  *4 '; do sleep 0.5; done; `
 	out := r.run(t, start+`readlink /dev/sluice/w
 		echo kept | dd of=/dev/sluice/w bs=512 oflag=direct conv=sync,fsync status=none
 		kill -9 $(cat pid); `+start+`readlink /dev/sluice/w
@@ -31,10 +32,11 @@ func (r *rig) foreground(t *testing.T) {
 // lost: a volume that somebody has taken over has nothing but errors, also for a successor.
 func (r *rig) lost(t *testing.T) {
 	r.run(t, `sluice attach w; sluice volume handover --force w
-		until sluice attach --list | grep -q ' lost '; do sleep 0.1; done
+		until grep -q '"lost": "[^"]' /run/sluice/attach/w/state; do sleep 0.1; done
+		sluice attach --list | grep -q ' lost '
 		if dd if=/dev/sluice/w of=/dev/null bs=4k count=1 iflag=direct 2> /dev/null; then exit 9; fi
 		until [ -n "$(%[1]s)" ]; do sleep 0.1; done; kill -9 $(%[2]s)
-		until sluice attach --list | grep -q ' lost  *4 '; do sleep 0.1; done
+		until sluice attach --list | grep -q ' lost  *4 '; do sleep 0.5; done
 		if dd if=/dev/sluice/w of=/dev/null bs=4k count=1 iflag=direct 2> /dev/null; then exit 9; fi
 		sluice detach --force w`, standing, serving)
 	r.nothing(t)

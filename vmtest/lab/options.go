@@ -47,7 +47,7 @@ func parse(args []string, help io.Writer) (options, error) {
 	set.SetOutput(io.Discard) // errors are told once, by the caller
 	set.IntVar(&o.guests, "guests", 1, "`1|2` machines on one wire; the command runs in the first")
 	set.IntVar(&o.memory, "memory", 2048, "memory of each, in `MiB`")
-	set.IntVar(&o.cpus, "cpus", 2, "processors of each")
+	set.IntVar(&o.cpus, "cpus", 1, "processors of each")
 	set.DurationVar(&o.timeout, "timeout", 10*time.Minute, "how long the command may take")
 	set.StringVar(&o.share, "share", "",
 		"a `folder` of the host, seen as /host-rw and written by the machines")

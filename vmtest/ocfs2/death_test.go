@@ -11,10 +11,13 @@ import (
 	"github.com/sluice-storage/sluice/vmtest"
 )
 
-// rounds is how often a node dies. Recovery takes a minute, most of which is the time after which
-// nodes take each other for dead.
+// soak tells whether there is time for more than make test has.
+func soak() bool { return os.Getenv("SLUICE_SOAK") != "" }
+
+// rounds is how often a node dies. Recovery takes half a minute, most of which is the time after
+// which nodes take each other for dead: see threshold.
 func rounds() int {
-	if os.Getenv("SLUICE_SOAK") != "" {
+	if soak() {
 		return 4
 	}
 	return 1
