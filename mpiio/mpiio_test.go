@@ -157,6 +157,7 @@ func TestPrograms(t *testing.T) {
 				b.must(t, m, 4, so, program, "sluice:/calls-"+m.name, filepath.Join(b.dir, "local"))
 			})
 			t.Run("random", func(t *testing.T) { b.random(t, m, so) })
+			t.Run("killed", func(t *testing.T) { b.killed(t, m, so) })
 			t.Run("hdf5", func(t *testing.T) { b.hdf5(t, m, so) })
 		})
 	}
@@ -203,4 +204,16 @@ func (b *rig) hdf5(t *testing.T, m mpi, so string) {
 	}
 	program := b.compile(t, m, "hdf5", "-I"+headers, "-L"+libs[0], "-lhdf5")
 	b.must(t, m, 4, so, program, "sluice:/hdf5-"+m.name, filepath.Join(b.dir, "hdf5-local"))
+}
+
+// killed kills a rank in the middle of collective writes. The MPI ends the others; the file has what
+// was written, and can be used at once.
+func (b *rig) killed(t *testing.T, m mpi, so string) {
+	program, name := b.compile(t, m, "killed"), "sluice:/killed-"+m.name
+	b.must(t, m, 4, so, program, name, "write")
+	out, err := b.ranks(m, 4, so, program, name, "kill")
+	if err == nil || strings.Contains(out, "ok: ") {
+		t.Fatalf("a rank was killed, and nobody says so:\n%s", out)
+	}
+	b.must(t, m, 4, so, program, name, "check")
 }

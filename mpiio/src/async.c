@@ -116,7 +116,9 @@ void job_wait(struct job *j) {
     pthread_mutex_unlock(&mu);
 }
 
-struct io *job_io(struct job *j) { return &j->io; }
+struct io *job_io(struct job *j) {
+    return &j->io;
+}
 
 void job_free(struct job *j) {
     io_release(&j->io);

@@ -1,5 +1,5 @@
-/* The client. It is loaded when the first file of ours is opened, so that a program that was started
- * with us in LD_PRELOAD and has no such file pays for nothing. */
+/* The client. It is loaded when the first file of ours is opened, so that a program that was
+ * started with us in LD_PRELOAD and has no such file pays for nothing. */
 #include "internal.h"
 #include "pass.h"
 

@@ -110,7 +110,9 @@ int64_t batch_lowest(const struct batch *b) {
     return lo;
 }
 
-int64_t batch_pieces(const struct batch *b) { return b->list ? b->n : run_pieces(&b->run); }
+int64_t batch_pieces(const struct batch *b) {
+    return b->list ? b->n : run_pieces(&b->run);
+}
 
 struct sluice_access batch_access(struct batch *b, int64_t shift) {
     struct sluice_access a = {.kind = SLUICE_VECTOR};

@@ -21,17 +21,17 @@
 #include <string.h>
 
 enum {
-    CB_PIECE = 128,      /* bytes: pieces that are smaller on average are gathered */
-    SPARSE = 8,          /* where less than 1/8 of the range is accessed nobody gathers */
+    CB_PIECE = 128, /* bytes: pieces that are smaller on average are gathered */
+    SPARSE = 8,     /* where less than 1/8 of the range is accessed nobody gathers */
     WINDOW_MIN = 64 << 10,
 };
 
 enum { WANT_READ, VETO_READ, WANT_WRITE, VETO_WRITE, WORST, VOTES };
 
-/* A view of small pieces. */
+/* A view of small pieces: of the filetype, or of its tiles with gaps between them. */
 static bool fine(const struct view *v) {
     const struct placed p = v->flat->shape;
-    return p.n && p.n->pieces > 1 && p.n->size / p.n->pieces < CB_PIECE;
+    return !placed_contiguous(v->shape) && p.n->size / p.n->pieces < CB_PIECE;
 }
 
 static bool wants(enum cb_mode m, const struct view *v) {
@@ -50,7 +50,9 @@ int collective_view(struct file *f, int rc) {
     return all[WORST];
 }
 
-bool collective_wanted(const struct file *f, bool write) { return f->gathers[write] && !f->atomic; }
+bool collective_wanted(const struct file *f, bool write) {
+    return f->gathers[write] && !f->atomic;
+}
 
 /* ---- what all ranks know ---- */
 
@@ -106,8 +108,8 @@ static bool make_plan(struct plan *p, const struct facts *all) {
     p->window = w;
     p->base = lo - lo % w;
     int64_t windows = (hi - p->base + w - 1) / w;
-    p->aggregators = f->hints.cb_nodes > 0 && f->hints.cb_nodes < p->ranks ? (int)f->hints.cb_nodes
-                                                                         : p->ranks;
+    p->aggregators =
+        f->hints.cb_nodes > 0 && f->hints.cb_nodes < p->ranks ? (int)f->hints.cb_nodes : p->ranks;
     p->rounds = (windows + p->aggregators - 1) / p->aggregators;
     return true;
 }
@@ -175,7 +177,9 @@ static const int64_t *parse(const int64_t *v, struct run *r) {
     return v;
 }
 
-static int64_t clamp(int64_t x, int64_t lo, int64_t hi) { return x < lo ? lo : x > hi ? hi : x; }
+static int64_t clamp(int64_t x, int64_t lo, int64_t hi) {
+    return x < lo ? lo : x > hi ? hi : x;
+}
 
 /* What this rank has for each aggregator. The windows of a round follow each other, so that it is
  * one stretch of the stream; its beginning is returned. */
@@ -249,7 +253,8 @@ static int send_bytes(const struct plan *p, struct round *r, bool back) {
     int *out = row(p, r, OUT_BYTES), *out_at = row_at(p, r, OUT_BYTES);
     int *in = row(p, r, IN_BYTES), *in_at = row_at(p, r, IN_BYTES);
     if (back)
-        return PMPI_Alltoallv(r->arrived, in, in_at, MPI_BYTE, r->packed, out, out_at, MPI_BYTE, comm);
+        return PMPI_Alltoallv(r->arrived, in, in_at, MPI_BYTE, r->packed, out, out_at, MPI_BYTE,
+                              comm);
     return PMPI_Alltoallv(r->packed, out, out_at, MPI_BYTE, r->arrived, in, in_at, MPI_BYTE, comm);
 }
 
@@ -309,8 +314,8 @@ static int64_t next_bit(const uint64_t *bits, int64_t at, int64_t end, bool cove
     return end;
 }
 
-static ssize_t list_request(const struct plan *p, struct round *r, const struct sluice_piece *pieces,
-                            int n) {
+static ssize_t list_request(const struct plan *p, struct round *r,
+                            const struct sluice_piece *pieces, int n) {
     sluice_file *h = p->io->f->handle;
     errno = 0;
     if (n == 1) {
@@ -322,7 +327,8 @@ static ssize_t list_request(const struct plan *p, struct round *r, const struct 
     struct sluice_access a = {.kind = SLUICE_LIST, .count = (uint32_t)n, .u.pieces = pieces};
     struct sluice_memory mem = {r->buffer, a};
     a.off = r->window;
-    return p->io->write ? sluice.write_list(h, &mem, &a, NULL) : sluice.read_list(h, &mem, &a, NULL);
+    return p->io->write ? sluice.write_list(h, &mem, &a, NULL)
+                        : sluice.read_list(h, &mem, &a, NULL);
 }
 
 /* A read of pieces with small holes between them reads the holes, too. */

@@ -37,8 +37,8 @@ int class_of(int err, const char *what, const char *object) {
     return MPI_ERR_IO;
 }
 
-/* MPI does not tell which function a handler calls, so we note it when one is made. A handler may be
- * freed while files have it: ours are counted here, and it is freed behind the last one. */
+/* MPI does not tell which function a handler calls, so we note it when one is made. A handler may
+ * be freed while files have it: ours are counted here, and it is freed behind the last one. */
 struct handler {
     MPI_Errhandler handle;
     MPI_File_errhandler_function *fn;
@@ -85,7 +85,9 @@ void errhandler_open(struct file *f) {
     change(f->errhandler, 1, 0);
 }
 
-void errhandler_close(struct file *f) { change(f->errhandler, -1, 0); }
+void errhandler_close(struct file *f) {
+    change(f->errhandler, -1, 0);
+}
 
 static bool fatal(MPI_Errhandler h) {
 #ifdef MPI_ERRORS_ABORT

@@ -97,7 +97,9 @@ static int check_amode(int amode) {
 }
 
 static int posix_flags(const struct file *f, bool create) {
-    int flags = f->amode & MPI_MODE_RDONLY ? O_RDONLY : f->amode & MPI_MODE_WRONLY ? O_WRONLY : O_RDWR;
+    int flags = f->amode & MPI_MODE_RDONLY   ? O_RDONLY
+                : f->amode & MPI_MODE_WRONLY ? O_WRONLY
+                                             : O_RDWR;
     if (create && (f->amode & MPI_MODE_CREATE))
         flags |= O_CREAT | (f->amode & MPI_MODE_EXCL ? O_EXCL : 0);
     return flags | (f->hints.direct ? O_DIRECT : 0);
@@ -352,8 +354,8 @@ int MPI_File_sync(MPI_File fh) {
     if (!f)
         return NEXT(MPI_File_sync)(fh);
     errno = 0;
-    int rc = sluice.sync(f->handle) == 0 ? MPI_SUCCESS
-                                         : class_of(errno ? errno : EIO, "sync", f->path);
+    int rc =
+        sluice.sync(f->handle) == 0 ? MPI_SUCCESS : class_of(errno ? errno : EIO, "sync", f->path);
     return fail(f, agree(f, rc));
 }
 EXPORT(MPI_File_sync);
@@ -428,7 +430,8 @@ int MPI_File_get_type_extent(MPI_File fh, MPI_Datatype type, MPI_Aint *extent) {
     MPI_Aint lb;
     if (!f)
         return NEXT(MPI_File_get_type_extent)(fh, type, extent);
-    return fail(f, PMPI_Type_get_extent(type, &lb, extent) == MPI_SUCCESS ? MPI_SUCCESS : MPI_ERR_TYPE);
+    return fail(f, PMPI_Type_get_extent(type, &lb, extent) == MPI_SUCCESS ? MPI_SUCCESS
+                                                                          : MPI_ERR_TYPE);
 }
 EXPORT(MPI_File_get_type_extent);
 

@@ -54,7 +54,8 @@ bool type_predefined(MPI_Datatype t) {
 #ifdef MPICH
 /* MPI 4: types made by large-count calls keep some of their numbers as counts. Those of subarrays
  * and distributed arrays are put where the small call has them. */
-static void interleave(struct contents *c, const int *ints, int ni, const MPI_Count *counts, int nc) {
+static void interleave(struct contents *c, const int *ints, int ni, const MPI_Count *counts,
+                       int nc) {
     int n = 0;
     if (c->combiner == MPI_COMBINER_SUBARRAY) {
         c->v[n++] = ints[0];
@@ -126,7 +127,9 @@ static int read_contents(struct build *b, MPI_Datatype t, struct contents *c) {
 }
 #endif
 
-static int code(bool ok) { return ok ? MPI_SUCCESS : MPI_ERR_TYPE; }
+static int code(bool ok) {
+    return ok ? MPI_SUCCESS : MPI_ERR_TYPE;
+}
 
 /* A type that MPI knows by name is contiguous, but for the pairs that minloc and maxloc use. */
 static int build_named(struct build *b, MPI_Datatype t, struct placed *out) {
@@ -308,29 +311,17 @@ static int build_from(struct build *b, const struct contents *c, int depth, stru
     const int64_t *v = c->v, n = c->n > 0 ? v[0] : 0;
     switch (c->combiner) {
     case MPI_COMBINER_DUP:
-    case MPI_COMBINER_RESIZED:
-        *out = e.shape;
-        return MPI_SUCCESS;
-    case MPI_COMBINER_CONTIGUOUS:
-        return code(row(b, n, &e, out));
-    case MPI_COMBINER_VECTOR:
-        return code(strided(b, c, &e, false, out));
-    case MPI_COMBINER_HVECTOR:
-        return code(strided(b, c, &e, true, out));
-    case MPI_COMBINER_INDEXED:
-        return code(blocks(b, n, v + 1, false, v + 1 + n, false, &e, out));
-    case MPI_COMBINER_HINDEXED:
-        return code(blocks(b, n, v + 1, false, v + 1 + n, true, &e, out));
-    case MPI_COMBINER_INDEXED_BLOCK:
-        return code(blocks(b, n, v + 1, true, v + 2, false, &e, out));
-    case MPI_COMBINER_HINDEXED_BLOCK:
-        return code(blocks(b, n, v + 1, true, v + 2, true, &e, out));
-    case MPI_COMBINER_SUBARRAY:
-        return code(subarray(b, c, &e, out));
-    case MPI_COMBINER_DARRAY:
-        return code(darray(b, c, &e, out));
-    default: /* the forms of MPI 1, which no MPI of today makes */
-        return MPI_ERR_TYPE;
+    case MPI_COMBINER_RESIZED: *out = e.shape; return MPI_SUCCESS;
+    case MPI_COMBINER_CONTIGUOUS: return code(row(b, n, &e, out));
+    case MPI_COMBINER_VECTOR: return code(strided(b, c, &e, false, out));
+    case MPI_COMBINER_HVECTOR: return code(strided(b, c, &e, true, out));
+    case MPI_COMBINER_INDEXED: return code(blocks(b, n, v + 1, false, v + 1 + n, false, &e, out));
+    case MPI_COMBINER_HINDEXED: return code(blocks(b, n, v + 1, false, v + 1 + n, true, &e, out));
+    case MPI_COMBINER_INDEXED_BLOCK: return code(blocks(b, n, v + 1, true, v + 2, false, &e, out));
+    case MPI_COMBINER_HINDEXED_BLOCK: return code(blocks(b, n, v + 1, true, v + 2, true, &e, out));
+    case MPI_COMBINER_SUBARRAY: return code(subarray(b, c, &e, out));
+    case MPI_COMBINER_DARRAY: return code(darray(b, c, &e, out));
+    default: /* the forms of MPI 1, which no MPI of today makes */ return MPI_ERR_TYPE;
     }
 }
 
@@ -421,7 +412,8 @@ static int drop_attribute(MPI_Datatype t, int key, void *value, void *extra) {
 }
 
 int flat_get(MPI_Datatype t, struct flat **out) {
-    static pthread_mutex_t mu = PTHREAD_MUTEX_INITIALIZER; /* attributes are read and counted at once */
+    static pthread_mutex_t mu =
+        PTHREAD_MUTEX_INITIALIZER; /* attributes are read and counted at once */
     static int key = MPI_KEYVAL_INVALID;
     struct flat *f = NULL;
     int found = 0, rc = MPI_SUCCESS;

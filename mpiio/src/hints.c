@@ -47,7 +47,9 @@ static void yes_no(MPI_Info info, const char *key, const char *yes, const char *
         *out = false;
 }
 
-void hints_default(struct hints *h) { *h = (struct hints){.cb_buffer_size = CB_BUFFER_SIZE}; }
+void hints_default(struct hints *h) {
+    *h = (struct hints){.cb_buffer_size = CB_BUFFER_SIZE};
+}
 
 void hints_read(MPI_Info info, struct hints *h) {
     if (info == MPI_INFO_NULL)

@@ -39,7 +39,7 @@ struct view {
     MPI_Datatype etype, filetype;
     char datarep[MPI_MAX_DATAREP_STRING];
     struct arena arena;
-    struct flat *flat;   /* of the filetype */
+    struct flat *flat; /* of the filetype */
     int64_t etype_size;
     struct placed shape; /* the filetype over and over from disp, to the end of all offsets */
 };
@@ -57,8 +57,8 @@ struct hints {
     int64_t striping_factor, striping_unit; /* 0: the cluster's choice */
     int64_t cb_buffer_size, cb_nodes;       /* cb_nodes 0: one for each server of the file */
     enum cb_mode cb_read, cb_write;
-    bool rma;     /* the shared pointer by RMA even where all ranks share a host */
-    bool direct;  /* past the servers' caches */
+    bool rma;    /* the shared pointer by RMA even where all ranks share a host */
+    bool direct; /* past the servers' caches */
     char pool[64];
 };
 void hints_default(struct hints *h);
@@ -91,7 +91,7 @@ struct file {
     int64_t position; /* bytes of the view's stream */
     bool atomic;
     struct split split;
-    int jobs;  /* requests that threads have; guarded by async.c */
+    int jobs;        /* requests that threads have; guarded by async.c */
     bool gathers[2]; /* collective reads, collective writes: see collective.c */
     MPI_Errhandler errhandler;
 };
@@ -137,8 +137,8 @@ void errhandler_close(struct file *f);
 struct io {
     struct file *f;
     bool write;
-    struct view *view;  /* counted */
-    struct flat *flat;  /* counted: of the memory's datatype */
+    struct view *view; /* counted */
+    struct flat *flat; /* counted: of the memory's datatype */
     struct arena arena;
     struct shape leaf; /* where memory is contiguous */
     struct placed mem; /* count elements, from base */
@@ -159,8 +159,8 @@ void io_copy(const struct io *io, int64_t pos, int64_t len, char *packed, bool p
 int job_start(struct io *io, struct job **out); /* takes io over; a thread runs it */
 void job_wait(struct job *j);
 struct io *job_io(struct job *j);
-void job_free(struct job *j); /* when it is done */
-void jobs_wait(struct file *f); /* for all of a file */
+void job_free(struct job *j);                         /* when it is done */
+void jobs_wait(struct file *f);                       /* for all of a file */
 int job_request(struct io *io, MPI_Request *request); /* takes io over */
 
 int collective_view(struct file *f, int rc); /* collective: looks at new views; agrees on rc */

@@ -184,8 +184,8 @@ static int memory_shape(struct io *io, int64_t count) {
     if (size == 0)
         return MPI_SUCCESS;
     if (placed_contiguous(t->shape) && (count == 1 || t->extent == t->size)) {
-        io->leaf = (struct shape){.kind = SHAPE_LEAF, .ordered = true, .size = size, .hi = size,
-                                  .pieces = 1};
+        io->leaf = (struct shape){
+            .kind = SHAPE_LEAF, .ordered = true, .size = size, .hi = size, .pieces = 1};
         io->mem = (struct placed){t->shape.off, &io->leaf};
         return MPI_SUCCESS;
     }

@@ -59,7 +59,8 @@ int MPI_File_get_view(MPI_File fh, MPI_Offset *disp, MPI_Datatype *etype, MPI_Da
 }
 EXPORT(MPI_File_get_view);
 
-/* The file's end as a position of the view's stream, in whole etypes: the first that is behind it. */
+/* The file's end as a position of the view's stream, in whole etypes: the first that is behind it.
+ */
 static int end_position(struct file *f, const struct view *v, int64_t *out) {
     struct sluice_stat st;
     errno = 0;

@@ -62,10 +62,8 @@ static int place(struct file *f, const struct call *c, struct io *io) {
             f->position = INT64_MAX;
         pthread_mutex_unlock(&f->mu);
         break;
-    case AT_SHARED:
-        return shared_add(f, io->len, &io->pos);
-    case AT_ORDERED:
-        break;
+    case AT_SHARED: return shared_add(f, io->len, &io->pos);
+    case AT_ORDERED: break;
     }
     return MPI_SUCCESS;
 }
@@ -105,7 +103,8 @@ static int begin(struct file *f, const struct call *c, struct io *io) {
     return rc;
 }
 
-/* After a short read by the individual pointer it is behind what was read, if nobody has moved it. */
+/* After a short read by the individual pointer it is behind what was read, if nobody has moved it.
+ */
 static void settle(struct file *f, const struct call *c, const struct io *io, int64_t wanted) {
     if (c->where != AT_POINTER || io->done == wanted)
         return;
@@ -183,9 +182,7 @@ static int split_end(struct file *f, bool write, const void *buf, MPI_Status *st
 /* ---- MPI's functions ---- */
 
 #define CALL(WRITE, ALL, WHERE, OFFSET)                                                            \
-    {                                                                                              \
-        WRITE, ALL, WHERE, OFFSET, (void *)buf, count, type                                        \
-    }
+    { WRITE, ALL, WHERE, OFFSET, (void *)buf, count, type }
 
 #define AT(name, DATA, COUNT, RESULT, result, how, WRITE, ALL)                                     \
     int name(MPI_File fh, MPI_Offset offset, DATA buf, COUNT count, MPI_Datatype type,             \

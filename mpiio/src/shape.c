@@ -37,16 +37,24 @@ void arena_free(struct arena *a) {
     }
 }
 
-static bool mul(int64_t a, int64_t b, int64_t *out) { return !__builtin_mul_overflow(a, b, out); }
-static bool add(int64_t a, int64_t b, int64_t *out) { return !__builtin_add_overflow(a, b, out); }
+static bool mul(int64_t a, int64_t b, int64_t *out) {
+    return !__builtin_mul_overflow(a, b, out);
+}
+static bool add(int64_t a, int64_t b, int64_t *out) {
+    return !__builtin_add_overflow(a, b, out);
+}
 
 static int64_t saturate(int64_t a, int64_t b) {
     int64_t n;
     return mul(a, b, &n) ? n : INT64_MAX;
 }
 
-static int64_t min64(int64_t a, int64_t b) { return a < b ? a : b; }
-static int64_t max64(int64_t a, int64_t b) { return a > b ? a : b; }
+static int64_t min64(int64_t a, int64_t b) {
+    return a < b ? a : b;
+}
+static int64_t max64(int64_t a, int64_t b) {
+    return a > b ? a : b;
+}
 
 bool shape_leaf(struct arena *a, int64_t len, struct placed *out) {
     *out = (struct placed){0, NULL};
@@ -61,7 +69,8 @@ bool shape_leaf(struct arena *a, int64_t len, struct placed *out) {
 }
 
 /* The offsets of the last repetition: none of them may leave 63 bits. */
-static bool reach(const struct shape *c, int64_t off, int64_t count, int64_t stride, int64_t *span) {
+static bool reach(const struct shape *c, int64_t off, int64_t count, int64_t stride,
+                  int64_t *span) {
     int64_t x;
     return mul(count - 1, stride, span) && add(off, c->lo, &x) && add(x, *span, &x) &&
            add(off, c->hi, &x) && add(x, *span, &x);
@@ -99,10 +108,17 @@ bool shape_rep(struct arena *a, int64_t count, int64_t stride, struct placed chi
     if (!n)
         return false;
     *n = (struct shape){
-        .kind = SHAPE_REP, .depth = c->depth < 0 ? -1 : c->depth + 1, .size = size,
-        .lo = child.off + c->lo + min64(span, 0), .hi = child.off + c->hi + max64(span, 0),
-        .first = child.off + c->first, .last = child.off + c->last + span,
-        .pieces = saturate(count, c->pieces), .count = count, .stride = stride, .child = child,
+        .kind = SHAPE_REP,
+        .depth = c->depth < 0 ? -1 : c->depth + 1,
+        .size = size,
+        .lo = child.off + c->lo + min64(span, 0),
+        .hi = child.off + c->hi + max64(span, 0),
+        .first = child.off + c->first,
+        .last = child.off + c->last + span,
+        .pieces = saturate(count, c->pieces),
+        .count = count,
+        .stride = stride,
+        .child = child,
     };
     /* Written as differences, which cannot overflow: the offsets lie within what reach() saw. */
     n->ordered = c->ordered && c->last - c->first <= stride;
@@ -145,8 +161,8 @@ static bool regular(int64_t n, const struct placed *item, int64_t *stride) {
         return false;
     for (int64_t i = 1; i < n; i++) {
         int64_t d;
-        if (!alike(item[i].n, item[0].n) || __builtin_sub_overflow(item[i].off, item[i - 1].off, &d) ||
-            d != *stride)
+        if (!alike(item[i].n, item[0].n) ||
+            __builtin_sub_overflow(item[i].off, item[i - 1].off, &d) || d != *stride)
             return false;
     }
     return true;
@@ -209,7 +225,9 @@ int64_t run_pieces(const struct run *r) {
     return n;
 }
 
-int64_t run_bytes(const struct run *r) { return saturate(run_pieces(r), r->block); }
+int64_t run_bytes(const struct run *r) {
+    return saturate(run_pieces(r), r->block);
+}
 
 void run_trim(struct run *r, int64_t bytes, int64_t pieces) {
     while (r->dims > 0) {
@@ -302,10 +320,8 @@ int64_t shape_walk(struct placed p, int64_t skip, int64_t len, run_sink sink, vo
         struct run r = {.off = p.off + skip, .block = len};
         return sink(ctx, &r);
     }
-    case SHAPE_REP:
-        return walk_rep(p, skip, len, sink, ctx);
-    default:
-        return walk_seq(p, skip, len, sink, ctx);
+    case SHAPE_REP: return walk_rep(p, skip, len, sink, ctx);
+    default: return walk_seq(p, skip, len, sink, ctx);
     }
 }
 

@@ -67,8 +67,12 @@ bool shape_rep(struct arena *a, int64_t count, int64_t stride, struct placed chi
 /* Takes the array over; it must be of the arena. */
 bool shape_seq(struct arena *a, int64_t n, struct placed *item, struct placed *out);
 
-static inline int64_t placed_size(struct placed p) { return p.n ? p.n->size : 0; }
-static inline bool placed_contiguous(struct placed p) { return !p.n || p.n->kind == SHAPE_LEAF; }
+static inline int64_t placed_size(struct placed p) {
+    return p.n ? p.n->size : 0;
+}
+static inline bool placed_contiguous(struct placed p) {
+    return !p.n || p.n->kind == SHAPE_LEAF;
+}
 
 int64_t run_pieces(const struct run *r);
 int64_t run_bytes(const struct run *r);

@@ -37,8 +37,8 @@ static int open_memory(struct file *f, struct shared_pointer *s) {
 
 static int open_window(struct file *f, struct shared_pointer *s) {
     int64_t *mine;
-    int rc = PMPI_Win_allocate(f->rank == 0 ? sizeof *mine : 0, sizeof *mine, MPI_INFO_NULL, f->comm,
-                               &mine, &s->window);
+    int rc = PMPI_Win_allocate(f->rank == 0 ? sizeof *mine : 0, sizeof *mine, MPI_INFO_NULL,
+                               f->comm, &mine, &s->window);
     if (rc != MPI_SUCCESS)
         return rc;
     if (f->rank == 0) {

@@ -45,12 +45,14 @@ static void amodes(void) {
              MPI_ERR_NO_SUCH_FILE);
     equal("no handle", fh == MPI_FILE_NULL, 1);
     class_is("delete missing", MPI_File_delete(name, MPI_INFO_NULL), MPI_ERR_NO_SUCH_FILE);
-    class_is("two ways",
-             MPI_File_open(MPI_COMM_WORLD, name, MPI_MODE_RDONLY | MPI_MODE_WRONLY, MPI_INFO_NULL, &fh),
-             MPI_ERR_AMODE);
-    class_is("create to read",
-             MPI_File_open(MPI_COMM_WORLD, name, MPI_MODE_RDONLY | MPI_MODE_CREATE, MPI_INFO_NULL, &fh),
-             MPI_ERR_AMODE);
+    class_is(
+        "two ways",
+        MPI_File_open(MPI_COMM_WORLD, name, MPI_MODE_RDONLY | MPI_MODE_WRONLY, MPI_INFO_NULL, &fh),
+        MPI_ERR_AMODE);
+    class_is(
+        "create to read",
+        MPI_File_open(MPI_COMM_WORLD, name, MPI_MODE_RDONLY | MPI_MODE_CREATE, MPI_INFO_NULL, &fh),
+        MPI_ERR_AMODE);
     int mine = MPI_MODE_CREATE | (rank == ranks - 1 ? MPI_MODE_RDWR : MPI_MODE_WRONLY);
     class_is("not the same", MPI_File_open(MPI_COMM_WORLD, name, mine, MPI_INFO_NULL, &fh),
              ranks > 1 ? MPI_ERR_NOT_SAME : MPI_SUCCESS);
@@ -66,7 +68,8 @@ static void amodes(void) {
                            MPI_INFO_NULL, &fh),
              MPI_ERR_FILE_EXISTS);
     fh = open_file(MPI_MODE_RDONLY);
-    class_is("write read-only", MPI_File_write_at(fh, 0, &byte, 1, MPI_BYTE, &st), MPI_ERR_READ_ONLY);
+    class_is("write read-only", MPI_File_write_at(fh, 0, &byte, 1, MPI_BYTE, &st),
+             MPI_ERR_READ_ONLY);
     class_is("cut read-only", MPI_File_set_size(fh, 0), MPI_ERR_READ_ONLY);
     must(MPI_File_close(&fh), "close");
     fh = open_file(MPI_MODE_RDWR | MPI_MODE_APPEND | MPI_MODE_DELETE_ON_CLOSE);
@@ -152,7 +155,8 @@ static void views(void) {
     int lens[2] = {1, 1}, back[2] = {4, 0}, twice[2] = {0, 0};
     MPI_Type_indexed(2, lens, back, MPI_INT, &t);
     MPI_Type_commit(&t);
-    class_is("falling", MPI_File_set_view(fh, 0, MPI_INT, t, "native", MPI_INFO_NULL), MPI_ERR_TYPE);
+    class_is("falling", MPI_File_set_view(fh, 0, MPI_INT, t, "native", MPI_INFO_NULL),
+             MPI_ERR_TYPE);
     MPI_Type_free(&t);
     MPI_Type_indexed(2, lens, twice, MPI_INT, &t);
     MPI_Type_commit(&t);
@@ -160,7 +164,8 @@ static void views(void) {
     MPI_Type_free(&t);
     MPI_Type_vector(3, 1, -2, MPI_INT, &t);
     MPI_Type_commit(&t);
-    class_is("negative", MPI_File_set_view(fh, 0, MPI_INT, t, "native", MPI_INFO_NULL), MPI_ERR_TYPE);
+    class_is("negative", MPI_File_set_view(fh, 0, MPI_INT, t, "native", MPI_INFO_NULL),
+             MPI_ERR_TYPE);
     MPI_Type_free(&t);
     class_is("etype", MPI_File_set_view(fh, 0, MPI_DOUBLE, MPI_INT, "native", MPI_INFO_NULL),
              MPI_ERR_TYPE);
@@ -226,7 +231,8 @@ static void shared(const char *how) {
     for (int i = 0; i < RECORDS * ranks; i++)
         equal("records of a rank are in order", all[2 * i + 1], seen[all[2 * i]]++);
     must(MPI_File_seek_shared(fh, -2, MPI_SEEK_END), "seek shared");
-    must(MPI_File_read_ordered(fh, record, rank == ranks - 1 ? 2 : 0, MPI_INT, &st), "read ordered");
+    must(MPI_File_read_ordered(fh, record, rank == ranks - 1 ? 2 : 0, MPI_INT, &st),
+         "read ordered");
     if (rank == ranks - 1)
         equal("the last record", record[1], all[2 * RECORDS * ranks - 1]);
     free(seen);
@@ -272,7 +278,8 @@ static void others(const char *local) {
     MPI_File mine = open_file(MPI_MODE_CREATE | MPI_MODE_RDWR), theirs;
     MPI_Status st;
     int x = 1000 + rank, y = 0;
-    must(MPI_File_open(MPI_COMM_WORLD, local, MPI_MODE_CREATE | MPI_MODE_RDWR, MPI_INFO_NULL, &theirs),
+    must(MPI_File_open(MPI_COMM_WORLD, local, MPI_MODE_CREATE | MPI_MODE_RDWR, MPI_INFO_NULL,
+                       &theirs),
          "open a local file");
     must(MPI_File_write_at_all(theirs, rank * 4, &x, 1, MPI_INT, &st), "write locally");
     x = 2000 + rank;

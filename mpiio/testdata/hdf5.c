@@ -1,6 +1,6 @@
-/* A library that nobody here wrote: parallel HDF5 writes the same datasets to a file of ours and to a
- * local one, collectively and independently, contiguous and in chunks; the files must be equal byte
- * by byte, and what HDF5 reads back must be what was written.
+/* A library that nobody here wrote: parallel HDF5 writes the same datasets to a file of ours and to
+ * a local one, collectively and independently, contiguous and in chunks; the files must be equal
+ * byte by byte, and what HDF5 reads back must be what was written.
  *
  *   mpiexec -n 4 hdf5 FILE LOCAL-FILE
  */
@@ -47,7 +47,8 @@ static void dataset(hid_t file, const char *name, int chunked, int all) {
     good(H5Pset_alloc_time(make, H5D_ALLOC_TIME_EARLY), "allocation");
     if (chunked)
         good(H5Pset_chunk(make, 2, chunk), "chunks");
-    hid_t d = good(H5Dcreate2(file, name, H5T_STD_I32LE, space, H5P_DEFAULT, make, H5P_DEFAULT), name);
+    hid_t d =
+        good(H5Dcreate2(file, name, H5T_STD_I32LE, space, H5P_DEFAULT, make, H5P_DEFAULT), name);
     hid_t memory = columns(space, &n), how = transfer(all);
     int32_t *x = malloc(n * sizeof *x), *y = calloc(n, sizeof *y);
     for (hsize_t i = 0; i < n; i++)

@@ -25,8 +25,8 @@ static int64_t stream_off(const struct part *p, int64_t i) {
 }
 
 static void complain(const char *what, int64_t at, int64_t got, int64_t want) {
-    fprintf(stderr, "seed %llu rank %d: %s: at %lld: %lld, want %lld\n", (unsigned long long)seed, rank,
-            what, (long long)at, (long long)got, (long long)want);
+    fprintf(stderr, "seed %llu rank %d: %s: at %lld: %lld, want %lld\n", (unsigned long long)seed,
+            rank, what, (long long)at, (long long)got, (long long)want);
     die(what);
 }
 
@@ -146,8 +146,21 @@ static unsigned char content(int round, int r, int64_t i) {
                            (uint64_t)(i >> 8));
 }
 
-enum how { AT, AT_ALL, POINTER, POINTER_ALL, IAT, IAT_ALL, IPOINTER, IPOINTER_ALL, SPLIT_AT, SPLIT, ORDERED,
-           SPLIT_ORDERED, HOWS };
+enum how {
+    AT,
+    AT_ALL,
+    POINTER,
+    POINTER_ALL,
+    IAT,
+    IAT_ALL,
+    IPOINTER,
+    IPOINTER_ALL,
+    SPLIT_AT,
+    SPLIT,
+    ORDERED,
+    SPLIT_ORDERED,
+    HOWS
+};
 
 static MPI_Offset seek_to(MPI_File fh, const struct part *p) {
     must(MPI_File_seek(fh, p->offset, MPI_SEEK_SET), "seek");
@@ -164,7 +177,8 @@ static void access_file(MPI_File fh, const struct part *p, enum how how, int wri
     MPI_Request rq = MPI_REQUEST_NULL;
     int n = (int)p->count, rc = MPI_SUCCESS;
     MPI_Datatype t = p->mem.t;
-    if (how == POINTER || how == POINTER_ALL || how == IPOINTER || how == IPOINTER_ALL || how == SPLIT)
+    if (how == POINTER || how == POINTER_ALL || how == IPOINTER || how == IPOINTER_ALL ||
+        how == SPLIT)
         seek_to(fh, p);
     switch (how) {
     case AT: rc = EITHER(_at, fh, p->offset, b, n, t, st); break;
@@ -232,7 +246,8 @@ static void write_round(MPI_File fh, int round, uint64_t *s, int64_t base) {
         must(MPI_File_seek_shared(fh, parts[0].offset, MPI_SEEK_SET), "seek shared");
     unsigned char *m = memory(me, &zero, &size);
     for (int64_t i = 0; i < me->bytes; i++)
-        m[zero + i / me->mem.n * me->mem.extent + me->mem.off[i % me->mem.n]] = content(round, rank, i);
+        m[zero + i / me->mem.n * me->mem.extent + me->mem.off[i % me->mem.n]] =
+            content(round, rank, i);
     access_file(fh, me, how, 1, m + zero, &st);
     MPI_Count n;
     MPI_Get_elements_x(&st, MPI_BYTE, &n);
@@ -354,7 +369,8 @@ static void run_seed(const char *name) {
     MPI_File fh;
     memset(model, 0, FILE_MAX);
     model_size = 0;
-    must(MPI_File_open(MPI_COMM_WORLD, name, MPI_MODE_CREATE | MPI_MODE_RDWR | MPI_MODE_EXCL, info, &fh),
+    must(MPI_File_open(MPI_COMM_WORLD, name, MPI_MODE_CREATE | MPI_MODE_RDWR | MPI_MODE_EXCL, info,
+                       &fh),
          "open");
     MPI_Info_free(&info);
     for (int round = 0; round < ROUNDS; round++) {

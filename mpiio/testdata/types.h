@@ -29,7 +29,8 @@ static int64_t pick(uint64_t *s, int64_t lo, int64_t hi) {
     return lo + (int64_t)(rnd(s) >> 33) % (hi - lo + 1);
 }
 static uint64_t seeded(uint64_t seed, uint64_t a, uint64_t b) {
-    uint64_t s = seed * 0x9e3779b97f4a7c15ull + a * 0xbf58476d1ce4e5b9ull + b * 0x94d049bb133111ebull + 1;
+    uint64_t s =
+        seed * 0x9e3779b97f4a7c15ull + a * 0xbf58476d1ce4e5b9ull + b * 0x94d049bb133111ebull + 1;
     for (int i = 0; i < 4; i++)
         rnd(&s);
     return s ? s : 1;
@@ -147,7 +148,8 @@ static void make_struct(uint64_t *s, struct type *o, int depth, int file) {
 }
 
 static void make_subarray(uint64_t *s, struct type *o, const struct type *in) {
-    int dims = (int)pick(s, 1, 3), sizes[3], subs[3], starts[3], fortran = (int)pick(s, 0, 1), at[3];
+    int dims = (int)pick(s, 1, 3), sizes[3], subs[3], starts[3], fortran = (int)pick(s, 0, 1),
+        at[3];
     int64_t total = 1;
     for (int d = 0; d < dims; d++) {
         sizes[d] = (int)pick(s, 1, 6);
@@ -188,7 +190,9 @@ static void make_darray(uint64_t *s, struct type *o, const struct type *in) {
     for (int d = 0; d < dims; d++) {
         g[d] = (int)pick(s, 1, 7);
         int64_t k = pick(s, 0, 2);
-        dist[d] = k == 0 ? MPI_DISTRIBUTE_NONE : k == 1 ? MPI_DISTRIBUTE_BLOCK : MPI_DISTRIBUTE_CYCLIC;
+        dist[d] = k == 0   ? MPI_DISTRIBUTE_NONE
+                  : k == 1 ? MPI_DISTRIBUTE_BLOCK
+                           : MPI_DISTRIBUTE_CYCLIC;
         ps[d] = k == 0 ? 1 : (int)pick(s, 1, 3);
         darg[d] = MPI_DISTRIBUTE_DFLT_DARG;
         if (k == 1 && pick(s, 0, 1))
