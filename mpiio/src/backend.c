@@ -38,6 +38,8 @@ static void load(void) {
     if (!l)
         return;
     LOAD(error);
+    LOAD(alloc);
+    LOAD(free);
     LOAD(create);
     LOAD(open);
     LOAD(close);

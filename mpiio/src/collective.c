@@ -26,7 +26,8 @@ enum {
     WINDOW_MIN = 64 << 10,
 };
 
-enum { WANT_READ, VETO_READ, WANT_WRITE, VETO_WRITE, WORST, VOTES };
+/* What ranks agree on, by the largest: hints, too, because all have to cut the same windows. */
+enum { WANT_READ, VETO_READ, WANT_WRITE, VETO_WRITE, WORST, BUFFER, NODES, UNIT, VOTES };
 
 /* A view of small pieces: of the filetype, or of its tiles with gaps between them. */
 static bool fine(const struct view *v) {
@@ -39,14 +40,24 @@ static bool wants(enum cb_mode m, const struct view *v) {
 }
 
 int collective_view(struct file *f, int rc) {
-    const struct hints *h = &f->hints;
-    int votes[VOTES] = {wants(h->cb_read, f->view), h->cb_read == CB_DISABLE,
-                        wants(h->cb_write, f->view), h->cb_write == CB_DISABLE, rc};
-    int all[VOTES];
+    struct hints *h = &f->hints;
+    int all[VOTES], votes[VOTES] = {
+                        [WANT_READ] = wants(h->cb_read, f->view),
+                        [VETO_READ] = h->cb_read == CB_DISABLE,
+                        [WANT_WRITE] = wants(h->cb_write, f->view),
+                        [VETO_WRITE] = h->cb_write == CB_DISABLE,
+                        [WORST] = rc,
+                        [BUFFER] = (int)h->cb_buffer_size,
+                        [NODES] = (int)h->cb_nodes,
+                        [UNIT] = (int)h->striping_unit,
+                    };
     if (PMPI_Allreduce(votes, all, VOTES, MPI_INT, MPI_MAX, f->comm) != MPI_SUCCESS)
         return rc != MPI_SUCCESS ? rc : MPI_ERR_OTHER;
     f->gathers[false] = f->ranks > 1 && all[WANT_READ] && !all[VETO_READ];
     f->gathers[true] = f->ranks > 1 && all[WANT_WRITE] && !all[VETO_WRITE];
+    h->cb_buffer_size = all[BUFFER];
+    h->cb_nodes = all[NODES];
+    h->striping_unit = all[UNIT];
     return all[WORST];
 }
 
@@ -81,10 +92,26 @@ static struct facts facts_of(const struct io *io) {
     return x;
 }
 
+/* How large windows are: a buffer at most, and not more than a fair part of the range, in whole
+ * stripe units. Bytes that several ranks read are sent several times: then windows are smaller, so
+ * that an aggregator's memory stays what cb_buffer_size says. Counts of MPI are ints. */
+static int64_t window_size(const struct plan *p, int64_t range, double sum) {
+    const struct hints *h = &p->io->f->hints;
+    int64_t unit = h->striping_unit > 0 ? h->striping_unit : WINDOW_MIN, w = h->cb_buffer_size;
+    double times = sum / (double)range;
+    int64_t part = (range / p->aggregators / unit + 1) * unit;
+    if (times > 1)
+        w = (int64_t)((double)w / times);
+    w = w < WINDOW_MIN ? WINDOW_MIN : w;
+    w = w > INT_MAX / 4 / p->ranks ? INT_MAX / 4 / p->ranks : w;
+    w = w > part ? part : w;
+    return w > unit ? w - w % unit : w;
+}
+
 /* The windows, the same at all ranks; false where gathering makes no sense. */
 static bool make_plan(struct plan *p, const struct facts *all) {
-    const struct file *f = p->io->f;
-    int64_t lo = INT64_MAX, hi = 0, unit = f->hints.striping_unit;
+    const struct hints *h = &p->io->f->hints;
+    int64_t lo = INT64_MAX, hi = 0;
     double sum = 0;
     for (int i = 0; i < p->ranks; i++) {
         if (all[i].len <= 0)
@@ -95,22 +122,12 @@ static bool make_plan(struct plan *p, const struct facts *all) {
     }
     if (lo >= hi || sum * SPARSE < (double)(hi - lo))
         return false;
-    /* Bytes that several ranks read are sent several times: such windows are smaller, so that an
-     * aggregator's memory stays what cb_buffer_size says. Counts of MPI are ints. */
-    double times = sum / (double)(hi - lo);
-    int64_t w = f->hints.cb_buffer_size;
-    if (times > 1)
-        w = (int64_t)((double)w / times);
-    w = w < WINDOW_MIN ? WINDOW_MIN : w;
-    w = w > INT_MAX / 4 / p->ranks ? INT_MAX / 4 / p->ranks : w;
-    if (unit > 0 && w > unit)
-        w -= w % unit;
-    p->window = w;
-    p->base = lo - lo % w;
-    int64_t windows = (hi - p->base + w - 1) / w;
-    p->aggregators =
-        f->hints.cb_nodes > 0 && f->hints.cb_nodes < p->ranks ? (int)f->hints.cb_nodes : p->ranks;
-    p->rounds = (windows + p->aggregators - 1) / p->aggregators;
+    bool some = h->cb_nodes > 0 && h->cb_nodes < p->ranks;
+    p->aggregators = some ? (int)h->cb_nodes : p->ranks;
+    p->window = window_size(p, hi - lo, sum);
+    p->base = lo - lo % p->window;
+    int64_t windows = (hi - p->base - 1) / p->window + 1;
+    p->rounds = (windows - 1) / p->aggregators + 1;
     return true;
 }
 

@@ -180,8 +180,11 @@ static void discard(struct file *f) {
     view_put(f->view);
     if (f->comm != MPI_COMM_NULL)
         PMPI_Comm_free(&f->comm);
+    if (f->pack)
+        sluice.free(f->pack);
     pthread_mutex_destroy(&f->mu);
     pthread_mutex_destroy(&f->atomic_turn);
+    pthread_mutex_destroy(&f->pack_turn);
     free(f->path);
     free(f);
 }
@@ -196,6 +199,7 @@ static struct file *file_new(const char *path, int amode, MPI_Info info) {
     f->comm = MPI_COMM_NULL;
     pthread_mutex_init(&f->mu, NULL);
     pthread_mutex_init(&f->atomic_turn, NULL);
+    pthread_mutex_init(&f->pack_turn, NULL);
     hints_default(&f->hints);
     hints_read(info, &f->hints);
     return f;

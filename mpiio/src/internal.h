@@ -86,6 +86,9 @@ struct file {
     struct shared_pointer *shared;
     pthread_mutex_t atomic_turn; /* one atomic access of this process at a time */
 
+    pthread_mutex_t pack_turn; /* held by who uses the buffer */
+    char *pack;                /* PACK_BYTES for memory in small pieces; made when it is needed */
+
     pthread_mutex_t mu; /* guards what follows */
     struct view *view;
     int64_t position; /* bytes of the view's stream */
@@ -104,6 +107,8 @@ int agree(struct file *f, int class); /* collective: the worst of all */
 
 struct api {
     __typeof__(&sluice_error) error;
+    __typeof__(&sluice_alloc) alloc;
+    __typeof__(&sluice_free) free;
     __typeof__(&sluice_create) create;
     __typeof__(&sluice_open) open;
     __typeof__(&sluice_close) close;

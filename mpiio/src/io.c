@@ -68,12 +68,34 @@ static struct sluice_access line(int64_t len) {
     return (struct sluice_access){.kind = SLUICE_VECTOR, .block = len};
 }
 
+/* The file's buffer, which servers of this host reach by themselves, or, where another thread has
+ * it, one of our own. */
+static char *pack_buffer(struct file *f, bool *shared) {
+    *shared = pthread_mutex_trylock(&f->pack_turn) == 0;
+    if (!*shared)
+        return malloc(PACK_BYTES);
+    sluice_fs *fs;
+    if (!f->pack && backend_connect(&fs) == 0)
+        f->pack = sluice.alloc(fs, PACK_BYTES);
+    if (!f->pack)
+        pthread_mutex_unlock(&f->pack_turn);
+    return f->pack;
+}
+
+static void pack_done(struct file *f, char *buf, bool shared) {
+    if (shared)
+        pthread_mutex_unlock(&f->pack_turn);
+    else
+        free(buf);
+}
+
 /* Through a buffer. */
 static ssize_t packed(const struct io *io, struct batch *file) {
+    bool shared;
     int64_t want = file->bytes;
     if (want > PACK_BYTES)
         want = batch_fill(file, io->view->shape, io->pos + io->done, PACK_BYTES);
-    char *buf = want > 0 ? malloc((size_t)want) : NULL;
+    char *buf = want > 0 ? pack_buffer(io->f, &shared) : NULL;
     if (!buf) {
         errno = ENOMEM;
         return -1;
@@ -81,10 +103,10 @@ static ssize_t packed(const struct io *io, struct batch *file) {
     if (io->write)
         io_copy(io, io->done, want, buf, true);
     ssize_t n = send_batch(io, buf, line(want), file);
+    int err = errno;
     if (!io->write && n > 0)
         io_copy(io, io->done, n, buf, false);
-    int err = errno;
-    free(buf);
+    pack_done(io->f, buf, shared);
     errno = err;
     return n;
 }
