@@ -88,7 +88,8 @@ func start(t *testing.T) *rig {
 		t.Fatalf("sluice status: %v\n%s", err, text)
 	}
 	b.env = []string{"SLUICE_URL=" + status.URL,
-		"SLUICE_SECRET_FILE=" + filepath.Join(b.cluster, "cluster.secret"), "SLUICE_LIBRARY=" + b.lib}
+		"SLUICE_SECRET_FILE=" + filepath.Join(b.cluster, "cluster.secret"), "SLUICE_LIBRARY=" + b.lib,
+		"SLUICE_MPIIO_VERBOSE=1"}
 	return b
 }
 
