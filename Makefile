@@ -3,7 +3,7 @@
 SHELL       := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: lab help build build-pure lib install-lib uninstall-lib python deps up down test test-system test-rest test-lab check soak soak-loops soak-rest model bench figures \
+.PHONY: lab help build build-pure lib install-lib uninstall-lib python mpiio install-mpiio deps up down test test-system test-rest test-lab check soak soak-loops soak-rest model bench figures \
         fmt vet lint race fuzz clean man install uninstall
 
 GO          ?= go
@@ -61,12 +61,14 @@ FUZZ_GUIDE ?= -fuzz=.
 TOOLS    := fio qemu-img qemu-io qemu-nbd nbdinfo nbdcopy nbdfuse nbdkit nbd-server nbd-client fusermount3 sqlite3 git tar cc \
             qemu-system-x86_64 busybox modprobe ip rdma xz pkill ibv_devinfo ib_send_lat \
             mkfs.ext4 mkfs.xfs mkfs.ocfs2 losetup mount man setfacl setfattr setcap setpriv unshare \
-            lsattr rsync stdbuf initdb curl
+            lsattr rsync stdbuf initdb curl mpicc.mpich mpiexec.mpich mpicc.openmpi mpiexec.openmpi \
+            h5pcc.mpich h5pcc.openmpi
 PACKAGES := fio qemu-utils libnbd-bin nbdkit nbd-server nbd-client fuse3 sqlite3 git tar gcc libc6-dev \
             qemu-system-x86 busybox-static kmod iproute2 xz-utils procps ibverbs-utils \
             ibverbs-providers perftest e2fsprogs xfsprogs ocfs2-tools util-linux mount man-db acl attr \
             libcap2-bin rsync coreutils postgresql curl python3 python3-numpy python3-pytest \
-            python3-fsspec python3-pandas
+            python3-fsspec python3-pandas mpich libmpich-dev openmpi-bin libopenmpi-dev \
+            libhdf5-mpich-dev libhdf5-openmpi-dev
 PYMODULES := numpy pytest fsspec pandas
 
 SUMMARY := bin/summary
@@ -113,6 +115,18 @@ uninstall-lib: ## removes what `make install-lib` has installed
 python: lib ## builds the wheel of the Python package, with libsluice in it, into bin/python
 	@rm -rf bin/python; mkdir -p bin/python
 	$(PYTHON) python/wheel.py '$(VERSION)' bin/lib/libsluice.so.1 bin/python
+
+# One source, and a library for each MPI that is installed: their handles are different.
+mpiio: ## builds bin/lib/libsluice-mpiio-mpich.so and -ompi.so, for programs that use MPI-IO
+	@mkdir -p bin/lib; built=; for m in mpich:mpich ompi:openmpi; do \
+		command -v mpicc.$${m#*:} >/dev/null || continue; built=1; \
+		mpicc.$${m#*:} -std=gnu11 -shared -fPIC -O2 -Wall -Wextra -Icapi/libsluice \
+			-Wl,-soname,libsluice-mpiio-$${m%:*}.so -o bin/lib/libsluice-mpiio-$${m%:*}.so \
+			mpiio/src/*.c -ldl -lpthread; \
+	done; [ -n "$$built" ] || { echo "Neither mpicc.mpich nor mpicc.openmpi is here."; exit 1; }
+
+install-mpiio: mpiio install-lib ## installs them, and libsluice, below PREFIX
+	install -m 755 bin/lib/libsluice-mpiio-*.so $(LIBDIR)/
 
 man: build ## writes the manual pages into bin/man1
 	@rm -rf bin/man1; bin/sluice man bin/man1
@@ -267,6 +281,7 @@ soak-loops:
 		./systest ./iod/... ./stripe/... ./kv/... ./meta/...)
 
 soak-rest:
+	$(call step,random views under both MPIs,MPIIO_SEEDS=2000 $(GO) test -count=1 -timeout 4h -v ./mpiio)
 	$(call step,the speed between machines,SLUICE_SOAK=1 $(GO) test -count=1 ./vmtest/cluster)
 	$(call step,the kernel as a client,SLUICE_SOAK=1 $(GO) test -p 1 -count=1 -timeout 90m ./vmtest/attach ./vmtest/ocfs2)
 	$(call step,the model of the I/O servers,$(MAKE) -s model)

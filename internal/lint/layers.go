@@ -124,6 +124,7 @@ func frontTable() []layer {
 
 		{"cmd/sluice", []string{"..."}},
 		{"systest", nil}, // drives the built binary
+		{"mpiio", nil},   // a library in C and its tests, which drive it and the binary
 		{"systest/hosttest", nil},
 		{"vmtest", []string{"vmtest/frame"}}, // drives guests, and what is built in them
 		{"vmtest/lab", []string{"vmtest"}},   // the same for people
