@@ -107,5 +107,6 @@ func TestCluster(t *testing.T) {
 	r.run(t, r.b, "cd /tmp; head -c 8M /dev/urandom > f; sluice cp f sluice:/f && "+
 		"sluice cp sluice:/f g && cmp f g")
 	t.Run("speed", r.speed)
+	t.Run("transfer", r.transfer)
 	t.Run("falls and climbs", r.fallAndClimb)
 }

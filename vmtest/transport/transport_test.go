@@ -1,5 +1,5 @@
 // Package transport holds the layers above the fabric against RDMA devices: it builds the test
-// binaries of msg and mover and runs, in virtual machines with Soft-RoCE, those of their tests that
+// binaries of msg, mover and exio and runs, in virtual machines with Soft-RoCE, those of their tests that
 // have a case for each provider; then a cluster in one machine and a client in the other, whose
 // own memory the servers reach over verbs; then a server and visitors that choose between shared
 // memory, verbs and tcp, in one machine, between two, and without the device.
@@ -72,10 +72,13 @@ func (p *couple) keyed(t *testing.T) {
 	t.Log(out)
 }
 
-// suites runs the tests of msg and mover, each in one of the machines.
+// suites runs the tests of msg, mover and exio, each in one of the machines.
 func (p *couple) suites(t *testing.T) {
 	var both sync.WaitGroup
-	both.Go(func() { p.conformance(t, p.a, p.program("mover"), moverTests(), "/^verbs") })
+	both.Go(func() {
+		p.conformance(t, p.a, p.program("mover"), moverTests(), "/^verbs")
+		p.conformance(t, p.a, p.program("exio"), []string{"TestConformance"}, "/^verbs")
+	})
 	both.Go(func() {
 		p.conformance(t, p.b, p.program("tune"), []string{"TestTune"}, "/^verbs")
 		p.conformance(t, p.b, p.program("msg"), msgTests(), "/^verbs")
@@ -112,7 +115,7 @@ func newCouple(t *testing.T) *couple {
 	for i := range p.wires {
 		p.wires[i] = lab.NewWire(vmtest.WireOptions{})
 	}
-	p.programs = build(t, "msg", "msg/tune", "peer", "mover", "client")
+	p.programs = build(t, "msg", "msg/tune", "peer", "mover", "exio", "client")
 	built := time.Now()
 	p.a, p.b = lab.StartCouple(t, vmtest.GuestConfig{Wires: p.wires[:]})
 	t.Logf("compiled in %v, booted in %v", built.Sub(began), time.Since(built))
