@@ -72,7 +72,8 @@ func servePeer(cmd *cobra.Command, dir string) error {
 		{"tcp", "127.0.0.1:0", &info.Control, func(ln net.Listener) {
 			defer close(undone)
 			partner.Serve(cmd.Context(), ln, note, benchfabric.Jobs(open), benchnet.Jobs(open),
-				benchiod.Jobs(sites.start), benchtransfer.Jobs(open), partner.Jobs{doMount: partner.On(mountMemory)})
+				benchiod.Jobs(sites.start), benchtransfer.Jobs(open),
+				partner.Jobs{doMount: partner.On(mountMemory)})
 		}},
 	} {
 		ln, err := net.Listen(s.network, s.listen)

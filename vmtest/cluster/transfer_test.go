@@ -24,10 +24,11 @@ type transferred struct {
 // there and back by verbs, and memory as fast as the device lets it.
 func (r *rig) transfer(t *testing.T) {
 	at := r.a.Addr(r.wires[0]).String() + ":9500"
-	r.run(t, r.a, `mkdir -p /tmp/in; (sluice transfer --listen %s --dir /tmp/in --credential /tmp/c/host.json \
-		--allow read,write,memory > /tmp/service 2>&1 < /dev/null &)
-		for i in $(seq 600); do grep -q listening /tmp/service && exit; sleep 0.1; done; cat /tmp/service; exit 1`,
-		at)
+	r.run(t, r.a, `mkdir -p /tmp/in
+		(sluice transfer --listen %s --dir /tmp/in --credential /tmp/c/host.json \
+			--allow read,write,memory > /tmp/service 2>&1 < /dev/null &)
+		for i in $(seq 600); do grep -q listening /tmp/service && exit; sleep 0.1; done
+		cat /tmp/service; exit 1`, at)
 	move := func(args string) (got transferred) {
 		text := r.run(t, r.b, "cd /tmp; sluice transfer --json %s", args)
 		if err := json.Unmarshal([]byte(text), &got); err != nil {

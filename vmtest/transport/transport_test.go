@@ -1,8 +1,8 @@
 // Package transport holds the layers above the fabric against RDMA devices: it builds the test
-// binaries of msg, mover and exio and runs, in virtual machines with Soft-RoCE, those of their tests that
-// have a case for each provider; then a cluster in one machine and a client in the other, whose
-// own memory the servers reach over verbs; then a server and visitors that choose between shared
-// memory, verbs and tcp, in one machine, between two, and without the device.
+// binaries of msg, mover and exio and runs, in virtual machines with Soft-RoCE, those of their
+// tests that have a case for each provider; then a cluster in one machine and a client in the
+// other, whose own memory the servers reach over verbs; then a server and visitors that choose
+// between shared memory, verbs and tcp, in one machine, between two, and without the device.
 //
 // What is proved is in those packages' tests (msg/verbs_test.go, mover/verbs_test.go,
 // client/registered_visit_test.go, peer/visit_test.go). There is nothing here but tests.
