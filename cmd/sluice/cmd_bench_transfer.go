@@ -13,9 +13,9 @@ func newBenchTransfer() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "transfer",
 		Short: "Measure messages between two processes by every driver",
-		Long: `Measures what sluice transfer stands on: messages from memory to memory of two processes, by
-shared memory, verbs, tcp and plain sockets, by size, four at once, with the processor time of both
-processes (s/GiB); and messages of 1 MiB in 16 pieces against contiguous ones of the same length.`,
+		Long: `Measures what sluice transfer stands on: messages from memory to memory of two processes,
+by shared memory, verbs, tcp and plain sockets, by size, four at once, with the processor time of
+both processes (s/GiB); and messages of 1 MiB in 16 pieces against contiguous ones of that length.`,
 		Example: `  sluice bench transfer --quick
   sluice bench transfer --figures
   sluice bench transfer --cases 'write-.*' --providers shm,tcp --json > transfer.json`,
