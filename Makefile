@@ -39,7 +39,7 @@ export GOFLAGS := $(GOFLAGS) -trimpath
 # detector pebble takes minutes to compile: who needs it is left to `make check`.
 RACE_QUICK := ./fabric ./fabric/sim ./fabric/tcp ./fabric/shm ./fabric/provider ./fabric/progress ./fabric/hook/meter ./mem/... ./mover ./msg/... ./peer ./unifier/... ./relay ./iod/... ./kv/memkv ./kv/engine ./nbd \
               ./nbd/memexport ./nbd/volumeexport ./client/... ./capi ./internal/supervise ./internal/gate ./internal/wait
-RACE := $(RACE_QUICK) ./stripe/... ./kv/... ./meta/... ./mount/... ./nbd/... ./bench/...
+RACE := $(RACE_QUICK) ./exio/... ./transfer ./stripe/... ./kv/... ./meta/... ./mount/... ./nbd/... ./bench/...
 
 # Packages that start processes and mount: they wait a lot, so the others run beside them.
 SYSTEM    := ./systest ./cmd/sluice ./mount

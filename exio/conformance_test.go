@@ -16,6 +16,7 @@ import (
 	"github.com/sluice-storage/sluice/fabric/shm"
 	"github.com/sluice-storage/sluice/fabric/sim"
 	"github.com/sluice-storage/sluice/fabric/tcp"
+	"github.com/sluice-storage/sluice/fabric/verbs"
 	"github.com/sluice-storage/sluice/mem"
 )
 
@@ -120,29 +121,64 @@ func openSim(opts sim.Options) func(t *testing.T) ends {
 	}
 }
 
-// TestConformance holds every driver that runs here against the suite; verbs is in vmtest.
+// TestConformance holds every driver that runs here against the suite. vmtest/transport runs it
+// with verbs, in a virtual machine that has a device.
 func TestConformance(t *testing.T) {
-	for _, c := range []struct {
+	type driver struct {
 		name string
 		open func(t *testing.T) ends
-	}{
+	}
+	all := []driver{
 		{"sim", openSim(sim.Options{MaxDelay: 5, Seed: 3})},
-		{"sim with registered memory only", openSim(sim.Options{RegionsOnly: true, RefusalEnds: true})},
+		{"sim-regions", openSim(sim.Options{RegionsOnly: true, RefusalEnds: true})},
 		{"tcp", openTCP},
 		{"shm", openShm},
-	} {
-		for _, swap := range []bool{false, true} {
-			name := c.name + ", dialler writes"
-			if swap {
-				name = c.name + ", listener writes"
+	}
+	if addr := verbsAddress(); addr != "" {
+		all = append(all, driver{"verbs", openVerbs(addr, verbs.Options{})},
+			driver{"verbs-registrations", openVerbs(addr, verbs.Options{NoWindows: true})})
+	}
+	for _, c := range all {
+		t.Run(c.name, func(t *testing.T) {
+			for _, swap := range []bool{false, true} {
+				name := "dialler writes"
+				if swap {
+					name = "listener writes"
+				}
+				t.Run(name, func(t *testing.T) {
+					exiotest.Run(t, func(t *testing.T) *exiotest.Rig { return connect(t, c.open(t), swap) })
+				})
 			}
-			t.Run(name, func(t *testing.T) {
-				exiotest.Run(t, func(t *testing.T) *exiotest.Rig { return connect(t, c.open(t), swap) })
-			})
-		}
+		})
 	}
 	t.Run("socket", func(t *testing.T) { exiotest.Run(t, openSockets) })
 	t.Run("file", func(t *testing.T) { exiotest.Run(t, openFile) })
+}
+
+// verbsAddress is where this machine's RDMA device listens; empty without a device.
+func verbsAddress() string {
+	d, err := verbs.Open(verbs.Options{})
+	if err != nil {
+		return ""
+	}
+	defer d.Close()
+	dev, err := fabric.UpDevice(d.Connector())
+	if err != nil {
+		return ""
+	}
+	return net.JoinHostPort(dev.Addrs[0], "0")
+}
+
+func openVerbs(addr string, opts verbs.Options) func(t *testing.T) ends {
+	return func(t *testing.T) (e ends) {
+		var err error
+		e.a, err = verbs.Open(opts)
+		must(t, err)
+		e.b, err = verbs.Open(opts)
+		must(t, err)
+		e.addr = addr
+		return e
+	}
 }
 
 func heap(_, bytes int) []byte { return make([]byte, bytes) }

@@ -149,7 +149,7 @@ func (c *Client) choose(ctx context.Context, asked string, o Options, size int64
 		if len(open) == handlesMax {
 			break
 		}
-		h, err := c.connect(ctx, of, len(open))
+		h, err := c.connect(ctx, of, len(open)) // a handle's index is its place among the open ones
 		if err != nil {
 			c.Choices = append(c.Choices, Choice{Driver: of.driver, Addr: of.addr, Why: err.Error()})
 			continue
@@ -176,16 +176,20 @@ func (c *Client) compare(ctx context.Context, open []candidate, o Options) error
 	rates := make([]float64, len(open))
 	best := 0
 	if len(open) > 1 {
+		leave := func() {
+			for _, x := range open {
+				_ = x.h.Close() // nothing was begun by them
+			}
+		}
 		buffers, err := newBuffers(c.memory, o)
 		if err != nil {
+			leave()
 			return err
 		}
 		defer freeBuffers(c.memory, buffers)
 		for i, x := range open {
 			if rates[i], err = c.probe(ctx, i, x.h, o, buffers); err != nil {
-				for _, x := range open {
-					_ = x.h.Close()
-				}
+				leave()
 				return errs.Wrap("transfer: measuring "+x.driver, x.addr, err)
 			}
 			if rates[i] > rates[best] {

@@ -67,6 +67,7 @@ func (c *Client) open(ctx context.Context) error {
 		return err
 	}
 	c.key, c.offers = m.key, m.offers
+	near := m.host == c.host
 	order := append(peer.Names(), Socket)
 	slices.SortStableFunc(c.offers, func(a, b offer) int {
 		return slices.Index(order, a.driver) - slices.Index(order, b.driver)
@@ -76,6 +77,10 @@ func (c *Client) open(ctx context.Context) error {
 			o.addr = c.addr
 		}
 	}
+	// A service of another host has no business with sockets of this one.
+	c.offers = slices.DeleteFunc(c.offers, func(o offer) bool {
+		return !near && (o.driver == Socket || o.driver == peer.SHM)
+	})
 	c.offers = slices.CompactFunc(c.offers, func(a, b offer) bool {
 		return a.driver == b.driver && a.addr == b.addr
 	})
@@ -214,6 +219,19 @@ func (c *Client) opened(ctx context.Context, o Options, m *message) error {
 	return err
 }
 
+// length is how much a Get will bring: what is measured for depends on it.
+func (c *Client) length(ctx context.Context, r Request, o Options) (int64, error) {
+	if r.Memory {
+		return r.Size, nil
+	}
+	var m message
+	err := c.send(ctx, message{kind: msgGet, handle: noHandle, name: r.Name, moving: o})
+	if err == nil {
+		err = c.opened(ctx, o, &m)
+	}
+	return m.size, err
+}
+
 // Get fetches a file, or memory, into a copy that create makes when the size is known; nil: it goes
 // nowhere.
 func (c *Client) Get(ctx context.Context, r Request,
@@ -223,7 +241,11 @@ func (c *Client) Get(ctx context.Context, r Request,
 	if err := o.Check(r.Size); err != nil {
 		return result, err
 	}
-	if err := c.choose(ctx, r.Driver, o, max(r.Size, 0)); err != nil {
+	size, err := c.length(ctx, r, o)
+	if err == nil {
+		err = c.choose(ctx, r.Driver, o, size)
+	}
+	if err != nil {
 		return result, err
 	}
 	buffers, err := newBuffers(c.memory, o)

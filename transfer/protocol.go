@@ -19,7 +19,7 @@ import (
 //	offers    |host 32 |key 16 |count u8| count x |driver |address |token 32|
 //	probe     |handle u8 |block u32 |depth u16 |count u32 |shape|      probed says that all have come
 //	put       |handle u8 |name |memory bool |mode u32 |overwrite bool |restart bool |moving|
-//	get       |handle u8 |name |memory bool |moving|
+//	get       |handle u8 |name |memory bool |moving|             handle 255: only how long it is
 //	opened    |size i64 |mode u32 |
 //	want      |first u32 |count u32| count x |has u8 |sum u32|
 //	sent      |first u32 |count u32| count x |sent u8 |sum u32|
@@ -43,6 +43,7 @@ const (
 	offersMax  = 16
 	textMax    = 1024
 	keyBytes   = 16
+	noHandle   = 255
 )
 
 const (

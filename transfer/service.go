@@ -45,6 +45,10 @@ type ServiceOptions struct {
 	Sessions int
 	Bytes    int64
 
+	// Changed is closed when peers may not be believed any more that were before; each is asked again
+	// then (fabric.Peer.Recheck). Default nil: nothing changes.
+	Changed func() <-chan struct{}
+
 	// Log hears of what is done for others. Default: discard.
 	Log *slog.Logger
 }
@@ -118,7 +122,33 @@ func Serve(opts ServiceOptions) (*Service, error) {
 	if s.plain != nil {
 		s.running.Go(s.acceptPlain)
 	}
+	if opts.Changed != nil {
+		s.running.Go(s.watchTrust)
+	}
 	return s, nil
+}
+
+// watchTrust ends the sessions of peers that are not believed any more.
+func (s *Service) watchTrust() {
+	for {
+		changed := s.opts.Changed()
+		s.mu.Lock()
+		for _, x := range s.sessions {
+			if x.peer.Recheck == nil {
+				continue
+			}
+			if err := x.peer.Recheck(); err != nil {
+				s.opts.Log.Warn("a peer is not believed any more", "peer", x.peer.Name, "err", err)
+				go x.h.Close() // it waits for who serves the session
+			}
+		}
+		s.mu.Unlock()
+		select {
+		case <-changed:
+		case <-s.ctx.Done():
+			return
+		}
+	}
 }
 
 // listen opens the ports: those that were asked for must work.
@@ -447,6 +477,9 @@ func (x *session) do(ctx context.Context, m *message) error {
 	case m.moving.Timeout <= 0 || m.moving.Timeout > time.Hour:
 		return errs.Newf(errs.Invalid, "transfer", "", "a timeout of %v", m.moving.Timeout)
 	}
+	if m.kind == msgGet && !m.memory && m.handle == noHandle {
+		return x.look(ctx, m)
+	}
 	data, err := x.handle(ctx, m.handle)
 	if err != nil {
 		return err
@@ -462,6 +495,16 @@ func (x *session) do(ctx context.Context, m *message) error {
 		"name", m.name, "put", m.kind == msgPut, "bytes", r.Bytes, "moved", r.Moved,
 		"took", time.Since(begin), "err", err)
 	return err
+}
+
+// look tells how long a file is.
+func (x *session) look(ctx context.Context, m *message) error {
+	o, err := x.service.opts.Store.Open(ctx, m.name)
+	if err != nil {
+		return err
+	}
+	return errors.Join(x.send(ctx, message{kind: msgOpened, size: o.Size(), mode: uint32(o.Mode())}),
+		o.Close())
 }
 
 // receive is put.

@@ -21,6 +21,7 @@ import (
 	benchnet "github.com/sluice-storage/sluice/bench/net"
 	"github.com/sluice-storage/sluice/bench/partner"
 	"github.com/sluice-storage/sluice/bench/plain"
+	benchtransfer "github.com/sluice-storage/sluice/bench/transfer"
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/internal/memfuse"
 )
@@ -71,7 +72,8 @@ func servePeer(cmd *cobra.Command, dir string) error {
 		{"tcp", "127.0.0.1:0", &info.Control, func(ln net.Listener) {
 			defer close(undone)
 			partner.Serve(cmd.Context(), ln, note, benchfabric.Jobs(open), benchnet.Jobs(open),
-				benchiod.Jobs(sites.start), partner.Jobs{doMount: partner.On(mountMemory)})
+				benchiod.Jobs(sites.start), benchtransfer.Jobs(open),
+				partner.Jobs{doMount: partner.On(mountMemory)})
 		}},
 	} {
 		ln, err := net.Listen(s.network, s.listen)

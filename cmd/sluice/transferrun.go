@@ -268,12 +268,11 @@ func runTransferService(cmd *cobra.Command, f *transferFlags) (err error) {
 		defer folder.Close()
 		opts.Store = folder
 	}
-	providers, done, err := f.openService(cmd.Context(), opts.Log)
+	done, err := f.openService(cmd.Context(), &opts)
 	if err != nil {
 		return err
 	}
 	defer done()
-	opts.Providers = providers
 	s, err := xfer.Serve(opts)
 	if err != nil {
 		return err
@@ -285,41 +284,43 @@ func runTransferService(cmd *cobra.Command, f *transferFlags) (err error) {
 
 // openService opens the providers of a service: with keys, or on loopback with a secret that only
 // this user can read.
-func (f *transferFlags) openService(ctx context.Context, log *slog.Logger) (*peer.Providers, func(),
-	error) {
+func (f *transferFlags) openService(ctx context.Context, service *xfer.ServiceOptions) (done func(),
+	err error) {
 
+	log := service.Log
 	opts, err := f.by.options(log)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	opts.Listens = true
 	first, _, _ := strings.Cut(f.listen, ",")
 	file := ""
 	if f.by.secret.cred.file != "" || checkListen(f.listen, false) != nil {
 		if file, err = f.by.secret.credential(scheme + "//" + first); err != nil {
-			return nil, nil, hint(err, "Nothing listens beyond loopback without keys: join a cluster "+
+			return nil, hint(err, "Nothing listens beyond loopback without keys: join a cluster "+
 				"with sluice join, or listen on 127.0.0.1")
 		}
 	}
 	if err := checkListen(f.listen, file != ""); err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	undo := func() {}
 	if file != "" {
 		k, err := join.Keep(ctx, file, log)
 		if err != nil {
-			return nil, nil, err
+			return nil, err
 		}
-		opts.Security = peer.Security(k, f.authenticated)
+		opts.Security, service.Changed = peer.Security(k, f.authenticated), k.Changed
 	} else if opts.Secret, undo, err = f.serviceSecret(); err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	providers, err := peer.Open(opts)
 	if err != nil {
 		undo()
-		return nil, nil, err
+		return nil, err
 	}
-	return providers, func() { closeLogged(providers, log); undo() }, nil
+	service.Providers = providers
+	return func() { closeLogged(providers, log); undo() }, nil
 }
 
 // serviceSecret is a secret that lives as long as the service, in a folder that is this user's

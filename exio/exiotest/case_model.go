@@ -69,7 +69,7 @@ func seeds() uint64 {
 	if testing.Short() {
 		return 25
 	}
-	return 150
+	return 80
 }
 
 // model moves random shapes and compares the bytes with what was there.

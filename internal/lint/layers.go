@@ -145,6 +145,7 @@ func benchTable() []layer {
 		{"bench/net", []string{
 			"bench", "bench/fabric", "bench/partner", "bench/plain", "bench/tune", "fabric", "mem",
 			"mover", "msg", "msg/tune", "peer"}},
+		{"bench/transfer", []string{"bench", "bench/partner", "exio"}},
 		{"bench/store", []string{"bench", "bench/partner", "stripe"}},
 		{"bench/iod", []string{
 			"bench", "bench/net", "bench/partner", "bench/store", "fabric", "iod", "iod/remote", "mem",

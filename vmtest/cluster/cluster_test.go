@@ -102,6 +102,7 @@ func TestCluster(t *testing.T) {
 		"sluice cp sluice:/f g && cmp f g")
 	if os.Getenv("SLUICE_SOAK") != "" {
 		t.Run("speed", r.speed)
+		t.Run("transfer", r.transfer)
 	}
 	t.Run("falls and climbs", r.fallAndClimb)
 	t.Logf("%.1f s of processors", (r.a.Spent() + r.b.Spent()).Seconds())

@@ -1,8 +1,8 @@
 // Package transport holds the layers above the fabric against RDMA devices: it builds the test
-// binaries of msg and mover and runs, in virtual machines with Soft-RoCE, those of their tests that
-// have a case for each provider; then a cluster in one machine and a client in the other, whose
-// own memory the servers reach over verbs; then a server and visitors that choose between shared
-// memory, verbs and tcp, in one machine, between two, and without the device.
+// binaries of msg, mover and exio and runs, in virtual machines with Soft-RoCE, those of their
+// tests that have a case for each provider; then a cluster in one machine and a client in the
+// other, whose own memory the servers reach over verbs; then a server and visitors that choose
+// between shared memory, verbs and tcp, in one machine, between two, and without the device.
 //
 // What is proved is in those packages' tests (msg/verbs_test.go, mover/verbs_test.go,
 // client/registered_visit_test.go, peer/visit_test.go). There is nothing here but tests.
@@ -10,6 +10,7 @@ package transport
 
 import (
 	"context"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
@@ -72,10 +73,15 @@ func (p *couple) keyed(t *testing.T) {
 	t.Log(out)
 }
 
-// suites runs the tests of msg and mover, each in one of the machines.
+// suites runs the tests of msg, mover and exio, each in one of the machines.
 func (p *couple) suites(t *testing.T) {
 	var both sync.WaitGroup
-	both.Go(func() { p.conformance(t, p.a, p.program("mover"), moverTests(), "/^verbs") })
+	both.Go(func() {
+		p.conformance(t, p.a, p.program("mover"), moverTests(), "/^verbs")
+		if os.Getenv("SLUICE_SOAK") != "" { // not in every run: it moves much
+			p.conformance(t, p.a, p.program("exio"), []string{"TestConformance"}, "/^verbs")
+		}
+	})
 	both.Go(func() {
 		p.conformance(t, p.b, p.program("tune"), []string{"TestTune"}, "/^verbs")
 		p.conformance(t, p.b, p.program("msg"), msgTests(), "/^verbs")
@@ -112,7 +118,7 @@ func newCouple(t *testing.T) *couple {
 	for i := range p.wires {
 		p.wires[i] = lab.NewWire(vmtest.WireOptions{})
 	}
-	p.programs = build(t, "msg", "msg/tune", "peer", "mover", "client")
+	p.programs = build(t, "msg", "msg/tune", "peer", "mover", "exio", "client")
 	built := time.Now()
 	p.a, p.b = lab.StartCouple(t, vmtest.GuestConfig{Wires: p.wires[:]})
 	t.Logf("compiled in %v, booted in %v", built.Sub(began), time.Since(built))
