@@ -59,7 +59,7 @@ type Claim struct {
 
 // All are the experiments, paper by paper.
 func All() []Experiment {
-	return slices.Concat(message(), pvfs(), unifier(), exio(), block())
+	return slices.Concat(message(), pvfs(), pvfsTransfers(), unifier(), exio(), block())
 }
 
 // Find is the experiment of a name, whatever its case.

@@ -133,7 +133,8 @@ func TestPageKeepsWhatIsNotRun(t *testing.T) {
 		Value: 123, Unit: "MB/s"}}, "sluice bench paper P13")})
 	page = Page(page, []Outcome{two.Outcome(nil, "")})
 	for _, want := range []string{"# The papers' experiments\n", "## M13, M14, M15, M16: ",
-		"It cannot be run here. ", "## P13: tiles", "| tile-read | shm, vector |", "`sluice bench paper P13`"} {
+		"It cannot be run here. ", "## P13: tiles", "| tile-read | shm, vector |",
+		"`sluice bench paper P13`"} {
 		if strings.Count(page, want) != 1 {
 			t.Errorf("%q is not there once:\n%s", want, page)
 		}

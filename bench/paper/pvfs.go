@@ -48,6 +48,12 @@ func pvfs() []Experiment {
 			}, Differs: cluster + "Over shared memory the server copies into the client's " +
 				"memory, as the paper's card did; the client itself copies nothing into memory " +
 				"from Alloc. Busy is of one processor."},
+	}
+}
+
+// pvfsTransfers are those about how data is moved: small, large, in pieces.
+func pvfsTransfers() []Experiment {
+	return []Experiment{
 		{Name: "P11", Title: "small data by protocol: inline, fast (eager) slots, server-driven",
 			Parts: []Part{{"net", []string{"small-.*"}, nil}},
 			Claims: []Claim{
