@@ -121,6 +121,9 @@ const (
 	// Of bench nbd: how many times longer a memory-bound program takes beside it.
 	SlowDown = "slow-down"
 
+	// Of bench paper: processor time of the clients through the time that passes.
+	Busy = "busy"
+
 	// Of bench iod.
 	CacheHits = "hits"   // units that the cache had
 	StateTime = "state-" // and a state's name: the time that a request spends in it at the server
@@ -149,7 +152,7 @@ func units() map[string]string {
 	return map[string]string{
 		Latency: "us", Bandwidth: "MB/s", CPU: "s/GiB", PeerCPU: "s/GiB",
 		Requests: "per move", Doorbells: "per move", Amplification: "B/B", Copied: "B/B",
-		Allocations: "/op", Restart: "s", LogRead: "MiB", CacheHits: "%",
+		Allocations: "/op", Restart: "s", LogRead: "MiB", CacheHits: "%", Busy: "%",
 		ClientCPU: "us/op", ServiceCPU: "us/op", ServersCPU: "us/op", TotalCPU: "us/op",
 		NameMsgs: "/op", DataMsgs: "/op", Memory: "MiB", FileBytes: "B/file", EndToStart: Times,
 		ListMemory: "MiB", ListEntries: "entries/s",

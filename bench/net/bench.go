@@ -3,7 +3,8 @@
 //
 // It starts no process and opens no provider: package main does. Read cases.go first, then call.go
 // (a contender), serve.go and handler.go (the other process, whose jobs are in jobs.go), layers.go
-// and mover.go (cases of their own), copy.go (the ceiling of shared memory), figures.go (what is
+// and mover.go (cases of their own), copy.go (the ceiling of shared memory), sweeps.go (the
+// papers' figures by size), figures.go (what is
 // promised) and tune.go. bench.go is what all of them share.
 package net
 
@@ -28,6 +29,7 @@ type Bench struct {
 	Open      partner.Opener // opens a provider for this side
 	Peer      partner.Info
 	Quick     bool // only the cases that are First
+	Sweeps    bool // also the cases of sweeps.go
 
 	meter  partner.Meter
 	ladder *partner.Conn // nil: no ladder is served

@@ -21,6 +21,7 @@ type Load struct {
 	Depth int    // requests under way
 	Walk  bool   // what is given is taken from walkBytes, one part after the other
 	look  bool   // over shared memory this side looks at reply data, as in the ceiling
+	timed bool   // one at a time, and the figure is the time of one
 	args  serveArgs
 }
 
@@ -144,8 +145,8 @@ func (c *caller) measure(ctx context.Context, d time.Duration) (bench.Result, er
 		return bench.Result{}, err
 	}
 	quiet := context.WithoutCancel(ctx) // requests without a context that can end are the usual ones
-	if c.load.Size == 0 {
-		return bench.Repeat(ctx, d, 0, func() error { return c.call(quiet, 0) })
+	if c.load.Size == 0 && c.load.Depth == 1 || c.load.timed {
+		return bench.Repeat(ctx, d, c.load.Size, func() error { return c.call(quiet, 0) })
 	}
 	return bench.Load{Depth: c.load.Depth, Size: c.load.Size,
 		Op: func(worker, _ int) error { return c.call(quiet, worker) }}.Run(ctx, d)

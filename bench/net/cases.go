@@ -86,6 +86,9 @@ func (b *Bench) Cases() []bench.Case {
 		cases = append(cases, b.caseOf(&k))
 	}
 	cases = append(cases, b.noncontiguous(), b.layers(false), b.layers(true))
+	if b.Sweeps {
+		cases = append(cases, b.sweeps()...)
+	}
 	return slices.DeleteFunc(bench.Possible(cases), func(c bench.Case) bool {
 		return b.Quick && !c.First
 	})

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"sync/atomic"
+	"time"
 
 	"github.com/sluice-storage/sluice/bench/plain"
 	"github.com/sluice-storage/sluice/errs"
@@ -35,14 +36,16 @@ type handler struct {
 	give  []byte        // what is sent, again and again, or walked through
 	next  atomic.Uint64 // of a walk: how often something was given
 	walk  bool
-	size  int64     // of the largest request or reply
-	take  *mem.Pool // the last one returned is taken first
-	touch bool      // look at what was taken
+	size  int64         // of the largest request or reply
+	take  *mem.Pool     // the last one returned is taken first
+	touch bool          // look at what was taken
+	work  time.Duration // on each request
 	seen  atomic.Uint64
 }
 
 func newHandler(node *msg.Node, a *serveArgs) (*handler, error) {
-	h := &handler{node: node, touch: a.Touch, walk: a.Walk}
+	h := &handler{node: node, touch: a.Touch, walk: a.Walk,
+		work: time.Duration(a.Service) * time.Microsecond}
 	if a.Bytes == 0 {
 		return h, nil
 	}
@@ -84,6 +87,9 @@ func (h *handler) close() error {
 
 // Serve implements msg.Handler.
 func (h *handler) Serve(ctx context.Context, c *msg.Call) {
+	if h.work > 0 {
+		spin(h.work)
+	}
 	var err error
 	switch c.Header().Op {
 	case OpTake:
@@ -129,6 +135,12 @@ func (h *handler) gives(ctx context.Context, c *msg.Call) error {
 	}
 	one := [1]fabric.Sge{{Buf: h.give[at : at+n]}}
 	return c.Push(ctx, 0, one[:])
+}
+
+// spin keeps a processor busy, as a service does.
+func spin(d time.Duration) {
+	for end := time.Now().Add(d); time.Now().Before(end); {
+	}
 }
 
 // cacheLine is what a processor fetches at once.

@@ -32,10 +32,16 @@ type serveArgs struct {
 	Touch    bool         `json:"touch,omitempty"`   // handlers look at what they took
 	Bytes    int          `json:"bytes,omitempty"`   // of the largest request or reply
 	Walk     bool         `json:"walk,omitempty"`    // see Load
+	Limits   msg.Limits   `json:"limits"`            // what is not 0 counts
+	Service  int          `json:"service,omitempty"` // microseconds of work on each request
+	Workers  int          `json:"workers,omitempty"` // that work at once; 0: as many as come
 }
 
-// bytesMax bounds what a contender may ask for.
-const bytesMax = 64 << 20
+// bytesMax and serviceMax bound what a contender may ask for.
+const (
+	bytesMax   = 64 << 20
+	serviceMax = 1e6
+)
 
 // checkBytes refuses what would need more memory than any contender does.
 func checkBytes(n int) error {
@@ -58,7 +64,8 @@ func (a *serveArgs) open(opener partner.Opener) (partner.Domain, error) {
 }
 
 func (a *serveArgs) options(d partner.Domain) msg.Options {
-	return msg.Options{Domain: d.Domain, Progress: a.Progress}
+	return msg.Options{Domain: d.Domain, Progress: a.Progress, InlineMax: a.Limits.InlineMax,
+		EagerMax: a.Limits.EagerMax}
 }
 
 // drowsy is a domain whose queues never poll before they sleep.
@@ -75,6 +82,9 @@ func serve(s *partner.Session, a *serveArgs, open partner.Opener) (string, error
 	if err := checkBytes(a.Bytes); err != nil {
 		return "", err
 	}
+	if a.Service < 0 || a.Service > serviceMax || a.Workers < 0 {
+		return "", errs.Newf(errs.Invalid, "bench peer", "", "%d us, %d workers", a.Service, a.Workers)
+	}
 	d, err := a.open(open)
 	if err != nil {
 		return "", err
@@ -90,11 +100,11 @@ func serve(s *partner.Session, a *serveArgs, open partner.Opener) (string, error
 	}
 	s.Later(h.close) // after the node
 	s.Later(node.Close)
-	return listen(node, d.Listen, h)
+	return listen(node, d.Listen, h, msg.ServeOptions{MaxCalls: a.Workers})
 }
 
-func listen(node *msg.Node, place string, h msg.Handler) (string, error) {
-	srv, err := node.Serve(place, h, msg.ServeOptions{})
+func listen(node *msg.Node, place string, h msg.Handler, o msg.ServeOptions) (string, error) {
+	srv, err := node.Serve(place, h, o)
 	if err != nil {
 		return "", err
 	}
@@ -118,7 +128,7 @@ func serveTuning(s *partner.Session, a *serveArgs, open partner.Opener) (string,
 	}
 	s.Later(sink.Close) // after the node
 	s.Later(node.Close)
-	return listen(node, d.Listen, sink)
+	return listen(node, d.Listen, sink, msg.ServeOptions{})
 }
 
 // ladderArgs are providers: the one that every client knows, and those above it, best first.

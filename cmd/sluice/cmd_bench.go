@@ -34,7 +34,8 @@ has flags of its own: sluice bench net --help`,
 	}
 	cmd.SetFlagErrorFunc(explainFlag)
 	cmd.AddCommand(newBenchFabric(), newBenchNet(), newBenchIod(), newBenchMeta(), newBenchTune(),
-		newBenchFS(), newBenchMount(), newBenchNBD(), newBenchStore(), newBenchTransfer())
+		newBenchFS(), newBenchMount(), newBenchNBD(), newBenchStore(), newBenchTransfer(),
+		newBenchPaper())
 	return cmd
 }
 
@@ -65,6 +66,7 @@ type benchFlags struct {
 	plot, markdown string
 	cases          []string // of benches with many; see addCases
 	list           bool
+	keep           func([]bench.Row) // gets rows in place of being printed; nil: they are
 }
 
 func (f *benchFlags) add(cmd *cobra.Command) {
@@ -145,6 +147,10 @@ func (f *benchFlags) measure(b bench.Budget, cases []bench.Case) error {
 }
 
 func (f *benchFlags) print(rows []bench.Row) error {
+	if f.keep != nil {
+		f.keep(rows)
+		return nil
+	}
 	if f.json {
 		return bench.WriteJSON(f.cmd.OutOrStdout(), rows)
 	}
@@ -207,6 +213,7 @@ type caseFlags struct {
 	benchFlags
 	providers []string
 	figures   bool
+	sweeps    bool // of bench net: also the papers' cases
 	profile   string
 }
 

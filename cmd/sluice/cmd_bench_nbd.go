@@ -217,6 +217,10 @@ func (f *nbdBenchFlags) tell(rows []bench.Row, failed error) error {
 		failed = errors.Join(failed, f.writeNBD(about, rows))
 	}
 	out := f.cmd.OutOrStdout()
+	if f.keep != nil {
+		f.keep(rows)
+		return failed
+	}
 	if f.json {
 		return errors.Join(failed, bench.WriteJSON(out, rows))
 	}

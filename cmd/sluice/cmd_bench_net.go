@@ -69,7 +69,8 @@ func (f *caseFlags) benchNet() (err error) {
 	if err != nil {
 		return err
 	}
-	b := &benchnet.Bench{Providers: names, Open: benchOpener(nil), Quick: f.brief()}
+	b := &benchnet.Bench{Providers: names, Open: benchOpener(nil), Quick: f.brief(),
+		Sweeps: f.sweeps}
 	if f.list {
 		return f.listCases(b.Cases(), benchnet.FigureCases())
 	}

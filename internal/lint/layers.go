@@ -153,6 +153,8 @@ func benchTable() []layer {
 		{"bench/meta", []string{"bench", "bench/partner", "client", "kv", "meta"}},
 		{"bench/fs", []string{"bench", "bench/plain", "client"}},
 		{"bench/process", []string{"bench"}},
+		// The papers' experiments: choices of others' cases, and some of the client library's.
+		{"bench/paper", []string{"bench", "bench/partner", "client", "client/array"}},
 		// They drive programs and children of the bench.
 		{"bench/mount", []string{"bench", "bench/process"}},
 		{"bench/nbd", []string{"bench", "bench/process"}},
