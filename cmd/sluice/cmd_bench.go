@@ -34,7 +34,7 @@ has flags of its own: sluice bench net --help`,
 	}
 	cmd.SetFlagErrorFunc(explainFlag)
 	cmd.AddCommand(newBenchFabric(), newBenchNet(), newBenchIod(), newBenchMeta(), newBenchTune(),
-		newBenchFS(), newBenchMount(), newBenchNBD(), newBenchStore())
+		newBenchFS(), newBenchList(), newBenchMount(), newBenchNBD(), newBenchStore())
 	return cmd
 }
 

@@ -150,6 +150,7 @@ func benchTable() []layer {
 			"msg", "peer", "stripe"}},
 		{"bench/meta", []string{"bench", "bench/partner", "client", "kv", "meta"}},
 		{"bench/fs", []string{"bench", "bench/plain", "client"}},
+		{"bench/list", []string{"bench", "client"}},
 		{"bench/process", []string{"bench"}},
 		// They drive programs and children of the bench.
 		{"bench/mount", []string{"bench", "bench/process"}},
