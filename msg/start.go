@@ -7,7 +7,7 @@ import (
 )
 
 // Started is a request that was sent, and whose reply nobody has waited for yet. Finish must
-// follow: until then the request, its memory and a credit are the connection's.
+// follow: until then the request, its memory and a credit are the connection's, and Close waits.
 type Started struct {
 	conn *Conn
 	slot *slot

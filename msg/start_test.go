@@ -62,7 +62,7 @@ func startAndFinish(t *testing.T, c *Conn, rng *rand.Rand) {
 	}
 }
 
-// TestStartNeverWaits: without a credit, on a connection that is closed, and with a context that
+// TestStartNeverWaits: without a credit, on a connection that has ended, and with a context that
 // has ended nothing is started; what was started ends with the connection.
 func TestStartNeverWaits(t *testing.T) {
 	h := &ordered{open: make(chan struct{})}
@@ -91,12 +91,12 @@ func TestStartNeverWaits(t *testing.T) {
 	if _, ok := r.conn.TryStart(ctx, req); ok {
 		t.Error("started with a context that has ended")
 	}
-	r.conn.Close()
-	if err := second.Finish(context.Background(), &rep); errs.KindOf(err) != errs.Closed {
+	r.conn.Drop("the test")
+	if err := second.Finish(context.Background(), &rep); errs.KindOf(err) != errs.Disconnected {
 		t.Errorf("after the end of the connection: %v", err)
 	}
 	if _, ok := r.conn.TryStart(context.Background(), req); ok {
-		t.Error("started on a closed connection")
+		t.Error("started on a connection that has ended")
 	}
 	close(h.open)
 }
