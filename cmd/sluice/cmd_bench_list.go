@@ -24,8 +24,8 @@ func newBenchList() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "Measure files in pieces: one request for each, lists, vectors, allocation hints",
-		Long: `Starts a cluster of four I/O servers in memory and moves pieces of files, by each provider that
-works here:
+		Long: `Starts a cluster of four I/O servers in memory and moves pieces of files, by each
+provider that works here:
 
   tiles of a picture on 2 x 2 displays of 1024 x 768 elements, of 24 bytes, and of 64 bytes with the
   whole picture in memory: a request for each row, lists of rows, vectors, vectors with the picture
