@@ -9,14 +9,14 @@
 // (how many fit into the time) and figure.go (what is promised). print.go, markdown.go, plot.go and
 // svg.go show rows to people. What is measured is in the packages below, each a table of cases:
 // fabric and net (the network; plain has their ceilings, peer the other process), store, iod,
-// meta, fs, mount and nbd.
+// meta, fs, list, mount and nbd.
 package bench
 
 import "strings"
 
 // Row is one figure. The order of the fields is that of the JSON, which others rely on.
 type Row struct {
-	Bench    string  `json:"bench"`    // net, iod, fs, nbd, fabric, store, meta, mount
+	Bench    string  `json:"bench"`    // net, iod, fs, list, nbd, fabric, store, meta, mount
 	Case     string  `json:"case"`     // what was done
 	Provider string  `json:"provider"` // by whom: tcp, mount, nbd; or the ceiling's name
 	Size     int64   `json:"size"`     // bytes of one operation
@@ -86,7 +86,7 @@ const (
 	Rate      = "rate"
 	CPU       = "cpu"      // of both sides together
 	PeerCPU   = "cpu-peer" // of the side that is written to
-	Requests  = "requests" // work requests of one move
+	Requests  = "requests" // work requests of one move; of bench list: requests to servers
 	Doorbells = "chains"   // how often they were posted, together
 
 	// Of bench store.

@@ -245,11 +245,13 @@ type FS struct {
 	raw   meta.Service
 	data  DataService
 	opts  Options
-	name  string       // that its sessions have, and no other client's
-	keep  keeper       // what keeps unsynced writes; nil: data does not
-	rooms iod.Keeper   // in whose memory they are gathered; nil likewise
-	root  meta.Ino     // where paths begin
-	down  func() error // closes what Dial opened; nil for New
+	name  string     // that its sessions have, and no other client's
+	keep  keeper     // what keeps unsynced writes; nil: data does not
+	rooms iod.Keeper // in whose memory they are gathered; nil likewise
+
+	starter iod.Starter  // begins reads without waiting; nil: that is impossible
+	root    meta.Ino     // where paths begin
+	down    func() error // closes what Dial opened; nil for New
 
 	buffers *buffers                         // nil: a program's own memory is as good
 	peers   *peer.Network                    // that Dial opened; nil for New
@@ -313,6 +315,7 @@ func newFS(ctx context.Context, svc meta.Service, data DataService, opts Options
 	fs.accesses.token = make(chan struct{}, 1)
 	fs.keep, _ = data.(keeper)
 	fs.rooms, _ = data.(iod.Keeper)
+	fs.starter, _ = data.(iod.Starter)
 	fs.life, fs.stop = context.WithCancel(context.Background())
 	s, err := fs.newSession(ctx)
 	if err != nil {

@@ -166,6 +166,9 @@ func (f *File) finish(dir direction, from, end int64, seq uint64) {
 // all of them have ended: the memory is theirs until then. Of several errors the worst counts:
 // one that ends the operation comes before one that repeats it.
 func (f *File) all(ctx context.Context, g *grant, seq uint64, dir direction, shares []share) error {
+	if dir == reading && f.startable(shares) {
+		return f.readStarted(ctx, g, seq, shares)
+	}
 	if len(shares) == 0 {
 		return nil
 	}
@@ -175,6 +178,56 @@ func (f *File) all(ctx context.Context, g *grant, seq uint64, dir direction, sha
 		wg.Go(func() { failed[i] = f.share(ctx, g, seq, dir, &shares[i]) })
 	}
 	failed[0] = f.share(ctx, g, seq, dir, &shares[0])
+	wg.Wait()
+	return worst(failed)
+}
+
+// startedMax, in bytes, is what one goroutine reads from several servers: more is copied, where it
+// must be, by as many processors as there are servers.
+const startedMax = 256 << 10
+
+// startable tells whether one goroutine is to read all shares: to wake others would take longer
+// than what they do.
+func (f *File) startable(shares []share) bool {
+	if f.fs.starter == nil || len(shares) < 2 {
+		return false
+	}
+	var bytes int64
+	for i := range shares {
+		if len(shares[i].requests) > 1 {
+			return false
+		}
+		bytes += shares[i].requests[0].object.Len()
+	}
+	return bytes <= startedMax
+}
+
+// readStarted sends all requests, and waits for one after the other. Those that could not be sent
+// at once, or whose server was lost, follow when the others are over: see msg.Conn.TryStart.
+func (f *File) readStarted(ctx context.Context, g *grant, seq uint64, shares []share) error {
+	under := make([]iod.Reading, len(shares))
+	for i := range shares {
+		r := &shares[i].requests[0]
+		under[i] = f.fs.starter.TryRead(ctx, f.target(g, seq, shares[i].stripe), r.object, &r.memory)
+	}
+	failed := make([]error, len(shares))
+	var wg sync.WaitGroup
+	for i := range shares {
+		if under[i] == nil {
+			continue
+		}
+		_, err := under[i].Finish(ctx)
+		if errs.KindOf(err) == errs.Corrupt || err != nil && errs.Passes(ctx, err) {
+			under[i] = nil
+			continue
+		}
+		failed[i] = err
+	}
+	for i := range shares {
+		if under[i] == nil {
+			wg.Go(func() { failed[i] = f.share(ctx, g, seq, reading, &shares[i]) })
+		}
+	}
 	wg.Wait()
 	return worst(failed)
 }

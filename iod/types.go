@@ -93,6 +93,21 @@ type Data interface {
 	Sync(ctx context.Context, t Target) (Mark, error)
 }
 
+// Starter is what a Data offers that can begin a read without waiting: one goroutine sends reads to
+// several servers and then waits for one after the other.
+type Starter interface {
+	// TryRead is the first half of Read. nil: something would have to be waited for, or it fails:
+	// Read does it, after the reads that are under way were finished.
+	TryRead(ctx context.Context, t Target, object seg.Access, m *msg.Memory) Reading
+}
+
+// Reading is a read that is under way. The memory is its own until Finish returns, which is called
+// once. It is tried once: what fails because the server is away, or with errs.Corrupt, Read does
+// again.
+type Reading interface {
+	Finish(ctx context.Context) (Mark, error)
+}
+
 // Room is memory of a Keeper. It belongs to who has reserved it, until it is written by WriteKept
 // or given back by Return.
 type Room interface {

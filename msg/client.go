@@ -141,6 +141,11 @@ func (c *Conn) begin(ctx context.Context, req *Request) (*slot, error) {
 	if err := c.credits.Take(ctx, int(c.level(req.Level)), 1, window); err != nil {
 		return nil, err
 	}
+	return c.claim(ctx, req, window)
+}
+
+// claim takes a slot for a request that has its credit. If it fails the credit is given back.
+func (c *Conn) claim(ctx context.Context, req *Request, window int64) (*slot, error) {
 	_, limited := ctx.Deadline()
 	if err := c.enter(); err != nil {
 		c.credits.Give(1, window)

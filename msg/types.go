@@ -25,10 +25,10 @@
 // It does not know what the requests mean, does not retry them, and does not choose the provider
 // that a peer is reached by: see package peer.
 //
-// Read types.go first, then conn.go and client.go (life of a request at the client), serving.go,
-// serverconn.go, workers.go and round.go (at the server), answer.go and move.go (data). Package
-// fabric/progress decides which goroutine polls; internal/gate which request waits for a credit;
-// msg/internal/eager keeps track of eager slots.
+// Read types.go first, then conn.go, client.go and start.go (life of a request at the client),
+// serving.go, serverconn.go, workers.go and round.go (at the server), answer.go and move.go (data).
+// Package fabric/progress decides which goroutine polls; internal/gate which request waits for a
+// credit; msg/internal/eager keeps track of eager slots.
 package msg
 
 import (

@@ -34,8 +34,8 @@ has flags of its own: sluice bench net --help`,
 	}
 	cmd.SetFlagErrorFunc(explainFlag)
 	cmd.AddCommand(newBenchFabric(), newBenchNet(), newBenchIod(), newBenchMeta(), newBenchTune(),
-		newBenchFS(), newBenchMount(), newBenchNBD(), newBenchStore(), newBenchTransfer(),
-		newBenchPaper())
+		newBenchFS(), newBenchList(), newBenchMount(), newBenchNBD(), newBenchStore(),
+		newBenchTransfer(), newBenchPaper())
 	return cmd
 }
 

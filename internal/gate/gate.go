@@ -230,6 +230,14 @@ func (g *Gate) Take(ctx context.Context, level, count int, bytes int64) error {
 	return err
 }
 
+// TryTake is Take that returns false instead of waiting, also where the gate is closed.
+func (g *Gate) TryTake(count int, bytes int64) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	ok, _ := g.tryTakeLocked(count, bytes)
+	return ok
+}
+
 // TryAcquire is Acquire that returns false instead of waiting.
 func (g *Gate) TryAcquire(n int64) bool {
 	g.mu.Lock()

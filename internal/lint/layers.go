@@ -152,6 +152,7 @@ func benchTable() []layer {
 			"msg", "peer", "stripe"}},
 		{"bench/meta", []string{"bench", "bench/partner", "client", "kv", "meta"}},
 		{"bench/fs", []string{"bench", "bench/plain", "client"}},
+		{"bench/list", []string{"bench", "client"}},
 		{"bench/process", []string{"bench"}},
 		// The papers' experiments: choices of others' cases, and some of the client library's.
 		{"bench/paper", []string{"bench", "bench/partner", "client", "client/array"}},

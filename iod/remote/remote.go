@@ -17,8 +17,8 @@
 // are numbered here.
 //
 // Read remote.go first, then keep.go (kept changes), slots.go (numbers), replay.go (after a server
-// has lost its state), sync.go (how kept changes become durable) and stage.go (memory that is not
-// registered).
+// has lost its state), sync.go (how kept changes become durable), stage.go (memory that is not
+// registered) and start.go (several reads of one goroutine).
 package remote
 
 import (
@@ -159,6 +159,7 @@ var (
 	_ iod.Reserver = (*Remote)(nil)
 	_ iod.Manager  = (*Remote)(nil)
 	_ iod.Keeper   = (*Remote)(nil)
+	_ iod.Starter  = (*Remote)(nil)
 )
 
 // New makes a remote on a pool that resolves server ids. The caller closes the pool, after the

@@ -43,8 +43,11 @@ func (r *Remote) callPieces(ctx context.Context, conn *msg.Conn, c *call, m *msg
 	how, why := m.Operation.Method, m.Operation.Why
 	shape := mover.Shape{Put: c.req.Out != nil, Fragments: int(m.Access.Pieces()), Bytes: m.Len()}
 	chosen := how == mem.Auto && shape.Fragments > 1
-	if chosen {
+	switch {
+	case chosen:
 		how, why = r.shapes.Choose(conn.Caps(), shape)
+	case how == mem.Auto:
+		why = "one piece"
 	}
 	began := time.Now()
 	how, err := r.move(ctx, conn, c, m, how, why)
@@ -152,6 +155,20 @@ func (s *stage) take(ctx context.Context, lender *mem.User, n int) (err error) {
 	if err != nil {
 		return errs.Wrap("iod.Call", "buffers", err)
 	}
+	s.describe(n)
+	return nil
+}
+
+// tryTake is take where nobody has to be waited for.
+func (s *stage) tryTake(lender *mem.User, n int) (ok bool) {
+	if s.bufs, ok = lender.TryTake(n, s.bufs[:0]); ok {
+		s.describe(n)
+	}
+	return ok
+}
+
+// describe makes the buffers the memory of n bytes.
+func (s *stage) describe(n int) {
 	s.memory = msg.Memory{Windows: s.memory.Windows[:0], Access: seg.Contig(0, int64(n))}
 	left := n
 	for _, b := range s.bufs {
@@ -159,7 +176,6 @@ func (s *stage) take(ctx context.Context, lender *mem.User, n int) (err error) {
 		s.memory.Windows = append(s.memory.Windows, fabric.Sge{Buf: b.Bytes()[:part:part]})
 		left -= part
 	}
-	return nil
 }
 
 // make takes memory of the heap, where a provider moves any memory equally well.
