@@ -207,8 +207,8 @@ func (b *rig) hdf5(t *testing.T, m mpi, so string) {
 	b.must(t, m, 4, so, program, "sluice:/hdf5-"+m.name, filepath.Join(b.dir, "hdf5-local"))
 }
 
-// killed kills a rank in the middle of collective writes. The MPI ends the others; the file has what
-// was written, and can be used at once.
+// killed kills a rank in the middle of collective writes. The MPI ends the others; the file has
+// what was written, and can be used at once.
 func (b *rig) killed(t *testing.T, m mpi, so string) {
 	program, name := b.compile(t, m, "killed"), "sluice:/killed-"+m.name
 	b.must(t, m, 4, so, program, name, "write")
