@@ -198,7 +198,7 @@ test: ## runs every test, and installs what it needs before; 20 minutes on two c
 test-system:
 	$(call step,tests with processes,$(GO) test -parallel 4 -timeout 60m $(SYSTEM))
 	$(call step,build without cgo,$(MAKE) -s build-pure)
-	$(call step,fuzzing a little,$(MAKE) -s fuzz FUZZTIME=20000x FUZZ_GUIDE=)
+	$(call step,fuzzing a little,$(MAKE) -s fuzz FUZZTIME=8000x FUZZ_GUIDE=)
 
 test-rest:
 	$(call step,format,$(MAKE) -s fmt)
