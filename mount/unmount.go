@@ -149,10 +149,37 @@ func fusermount() string {
 // abort makes the kernel fail all requests of a connection. A forced unmount does that too, but
 // needs root; this needs the control file system, and only that the mount is ours.
 func abort(conn uint32) {
-	if conn != 0 {
-		path := fmt.Sprintf("/sys/fs/fuse/connections/%d/abort", conn)
-		_ = os.WriteFile(path, []byte("1"), 0)
+	if conn == 0 {
+		return
 	}
+	name := fmt.Sprintf("%d/abort", conn)
+	if os.WriteFile("/sys/fs/fuse/connections/"+name, []byte("1"), 0) != nil {
+		abortUnmounted(name)
+	}
+}
+
+// abortUnmounted is abort where nobody has mounted the kernel's list of connections, as on hosts
+// and in containers without systemd: it is mounted for a moment, where nobody sees it.
+func abortUnmounted(name string) {
+	control, err := unix.Fsopen("fusectl", unix.FSOPEN_CLOEXEC)
+	if err != nil {
+		return // only root can
+	}
+	defer unix.Close(control)
+	if unix.FsconfigCreate(control) != nil {
+		return
+	}
+	list, err := unix.Fsmount(control, unix.FSMOUNT_CLOEXEC, 0)
+	if err != nil {
+		return
+	}
+	defer unix.Close(list)
+	fd, err := unix.Openat(list, name, unix.O_WRONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return
+	}
+	_, _ = unix.Write(fd, []byte("1")) // a connection that is gone needs no abort
+	_ = unix.Close(fd)
 }
 
 // cleanStale removes mounts at dir whose server is gone. There may be several, one over the other.

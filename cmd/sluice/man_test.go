@@ -84,6 +84,7 @@ func checkExample(t *testing.T, cmd *cobra.Command) {
 func silentCommands() map[string]string {
 	return map[string]string{
 		"sluice":            "shows its help",
+		"sluice array":      "shows its help",
 		"sluice bench":      "shows its help",
 		"sluice client":     "shows its help",
 		"sluice config":     "shows its help",
