@@ -3,7 +3,7 @@
 SHELL       := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: lab help build build-pure lib install-lib uninstall-lib python mpiio install-mpiio deps up down test test-system test-rest test-lab check soak soak-loops soak-rest model bench figures \
+.PHONY: lab help build build-pure lib install-lib uninstall-lib python mpiio install-mpiio deps up down test test-mpi test-system test-rest test-lab check soak soak-loops soak-rest model bench figures \
         fmt vet lint race fuzz clean man install uninstall
 
 GO          ?= go
@@ -48,7 +48,7 @@ SYSTEM_RE := systest|cmd/sluice|mount
 # Virtual machines with a stock kernel. Two at a time keep both cores busy, so their packages run one
 # after the other. Where all that they need can be installed, a test that is skipped is a failure.
 LAB      := ./vmtest/... ./fabric/verbs/...
-LAB_LONG := vmtest/ocfs2
+LAB_LONG := vmtest/attach|vmtest/ocfs2
 LAB_RE   := vmtest|vmtest/.*|fabric/verbs|fabric/verbs/.*
 LAB_MUST := $(shell [ "$$(id -u)" = 0 ] && [ "$$(uname -m)" = x86_64 ] && \
               command -v apt-get >/dev/null && echo must)
@@ -61,14 +61,14 @@ FUZZ_GUIDE ?= -fuzz=.
 TOOLS    := fio qemu-img qemu-io qemu-nbd nbdinfo nbdcopy nbdfuse nbdkit nbd-server nbd-client fusermount3 sqlite3 git tar cc \
             qemu-system-x86_64 busybox modprobe ip rdma xz pkill ibv_devinfo ib_send_lat \
             mkfs.ext4 mkfs.xfs mkfs.ocfs2 losetup mount man setfacl setfattr setcap setpriv unshare \
-            lsattr rsync stdbuf initdb curl mpicc.mpich mpiexec.mpich mpicc.openmpi mpiexec.openmpi \
-            h5pcc.mpich h5pcc.openmpi
+            lsattr rsync stdbuf initdb curl
 PACKAGES := fio qemu-utils libnbd-bin nbdkit nbd-server nbd-client fuse3 sqlite3 git tar gcc libc6-dev \
             qemu-system-x86 busybox-static kmod iproute2 xz-utils procps ibverbs-utils \
             ibverbs-providers perftest e2fsprogs xfsprogs ocfs2-tools util-linux mount man-db acl attr \
             libcap2-bin rsync coreutils postgresql curl python3 python3-numpy python3-pytest \
-            python3-fsspec python3-pandas mpich libmpich-dev openmpi-bin libopenmpi-dev \
-            libhdf5-mpich-dev libhdf5-openmpi-dev
+            python3-fsspec python3-pandas
+MPI_TOOLS    := mpicc.mpich mpiexec.mpich mpicc.openmpi mpiexec.openmpi h5pcc.mpich h5pcc.openmpi
+MPI_PACKAGES := mpich libmpich-dev openmpi-bin libopenmpi-dev libhdf5-mpich-dev libhdf5-openmpi-dev
 PYMODULES := numpy pytest fsspec pandas
 
 SUMMARY := bin/summary
@@ -203,7 +203,7 @@ test-system:
 test-rest:
 	$(call step,format,$(MAKE) -s fmt)
 	$(call step,lint,$(MAKE) -s lint)
-	$(call step,tests,$(GO) test -timeout 60m $$($(GO) list ./... | grep -vE '/($(SYSTEM_RE)|$(LAB_RE))$$'))
+	$(call step,tests,$(GO) test -timeout 60m $$($(GO) list ./... | grep -vE '/($(SYSTEM_RE)|$(LAB_RE)|mpiio)$$'))
 	$(call step,vet,$(MAKE) -s vet)
 	$(call step,tests under the race detector,$(MAKE) -s race RACE='$(RACE_QUICK)')
 
@@ -213,6 +213,10 @@ test-lab:
 
 lab: deps ## runs the tests that need virtual machines, that of OCFS2 too
 	@$(MAKE) -s test-lab LAB_LONG=none
+
+test-mpi: ## runs the tests of MPI-IO, and installs MPICH, Open MPI and HDF5 for them; three minutes
+	@$(MAKE) -s deps TOOLS='$(TOOLS) $(MPI_TOOLS)' PACKAGES='$(PACKAGES) $(MPI_PACKAGES)'
+	$(call step,MPI-IO,$(GO) test -timeout 4h $(MPIFLAGS) ./mpiio)
 
 check: ## gofmt, vet, staticcheck, lint, race
 	@mkdir -p bin; rm -f $(SUMMARY)
@@ -281,7 +285,7 @@ soak-loops:
 		./systest ./iod/... ./stripe/... ./kv/... ./meta/...)
 
 soak-rest:
-	$(call step,random views under both MPIs,MPIIO_SEEDS=2000 $(GO) test -count=1 -timeout 4h -v ./mpiio)
+	@MPIIO_SEEDS=2000 $(MAKE) -s test-mpi MPIFLAGS='-count=1 -v'
 	$(call step,the speed between machines,SLUICE_SOAK=1 $(GO) test -count=1 ./vmtest/cluster)
 	$(call step,the kernel as a client,SLUICE_SOAK=1 $(GO) test -p 1 -count=1 -timeout 90m ./vmtest/attach ./vmtest/ocfs2)
 	$(call step,the model of the I/O servers,$(MAKE) -s model)
