@@ -171,10 +171,23 @@ func (x *editions) follow(a *meta.Attr, cuts uint64) {
 func (x *editions) opened(number uint64, a *meta.Attr, sure bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if _, known := x.findLocked(a.Ino); !known || !sure && x.open[a.Ino] == 0 {
+	e, known := x.findLocked(a.Ino)
+	switch {
+	case !known || !sure && x.open[a.Ino] == 0:
 		x.setLocked(a.Ino, edition{number: number, data: a.DataVersion, trunc: a.TruncSeq, doubt: !sure})
+	case !sure && number != e.number && !e.doubt:
+		e.doubt = true // what is changed through this one the pages of the other do not show
+		x.setLocked(a.Ino, e)
 	}
 	x.openLocked(a.Ino)
+}
+
+// doubtful tells whether the pages of an edition, which is open and therefore kept, may be behind.
+func (x *editions) doubtful(number uint64, ino meta.Ino) bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	e, known := x.findLocked(ino)
+	return known && e.doubt && e.number == number && x.open[ino] > 0
 }
 
 func (x *editions) openLocked(ino meta.Ino) {

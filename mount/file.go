@@ -113,6 +113,10 @@ func (b *bridge) opened(ctx context.Context, in *fuse.OpenIn, f *client.File,
 		return b.lookAgain(f, in.Pid)
 	case unsure:
 		own.direct, own.unsure = true, true
+	case known:
+		if b.writesBack() && b.editions.doubtful(own.edition, a.Ino) {
+			own.direct, own.unsure = true, true
+		}
 	}
 	if b.versions.current(&a, f.WritesAlone()) {
 		out.OpenFlags |= fuse.FOPEN_KEEP_CACHE
