@@ -5,8 +5,10 @@ sluice.h is the contract; this file says the same in the words of ctypes.
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import os
+import signal
 from ctypes import (
     POINTER,
     Structure,
@@ -250,3 +252,15 @@ def fail(path: Optional[str] = None) -> NoReturn:
 def version() -> str:
     """The version of libsluice."""
     return str(load().version().decode())
+
+
+def _settle() -> None:
+    """Block the signal by which Go's runtime stops its threads.
+
+    At its end the interpreter takes back the signal stack that faulthandler has set, and leaves the
+    thread without one: a signal that was on its way to it would end the process as a crash.
+    """
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGURG})
+
+
+atexit.register(_settle)
