@@ -10,12 +10,14 @@ import (
 	"os/exec"
 	"runtime"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/sluice-storage/sluice/attach"
+	"github.com/sluice-storage/sluice/attach/early"
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/internal/wait"
 )
@@ -37,11 +39,17 @@ func (o *attachOptions) front(cmd *cobra.Command, spec *attach.Spec) error {
 	if err != nil {
 		return err
 	}
+	unlock = sync.OnceFunc(unlock)
 	defer unlock()
 	for try := 0; ; try++ {
-		info, err := o.attachOnce(cmd, place, spec)
+		info, served, err := o.attachOnce(cmd, place, spec)
 		if err == nil {
-			return printAttached(cmd, info, o.asJSON)
+			err = printAttached(cmd, info, o.asJSON)
+			if served == nil {
+				return err
+			}
+			unlock()
+			return served.stay(err)
 		}
 		if try == attachTries || cmd.Context().Err() != nil || !again(err) {
 			return err
@@ -58,32 +66,39 @@ func again(err error) bool {
 // servedElsewhere is what a process says that was started in vain.
 const servedElsewhere = "another process serves it"
 
+// attachOnce finds the device attached, or attaches it. served is not nil where this process serves
+// it from now on.
 func (o *attachOptions) attachOnce(cmd *cobra.Command, place attach.Place, spec *attach.Spec) (
-	*attachInfo, error) {
+	info *attachInfo, served *attachHere, err error) {
 	have, err := place.Spec(spec.Name)
 	known := err == nil
 	switch {
 	case known && !have.Same(spec):
-		return nil, refuse(fmt.Sprintf("%s is attached already, as %s", spec.Name, specText(&have)),
+		return nil, nil, refuse(fmt.Sprintf("%s is attached already, as %s", spec.Name, specText(&have)),
 			"Detach it with: sluice detach "+spec.Name+"   or choose another --name")
 	case known && place.Served(spec.Name):
-		return awaitAttached(cmd.Context(), place, spec.Name)
+		info, err = awaitAttached(cmd.Context(), place, spec.Name)
+		return info, nil, err
 	case !known && !errors.Is(err, os.ErrNotExist):
-		return nil, err
+		return nil, nil, err
 	}
 	if !known {
 		if err := place.Make(spec); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 	}
-	info, err := startAttacher(cmd, place, spec)
+	if early.Waits() {
+		info, served, err = o.serveHere(cmd, place, spec)
+	} else {
+		info, err = startAttacher(cmd, place, spec)
+	}
 	if err != nil {
 		state, e := place.State(spec.Name)
 		if e == nil && !state.Connected && !place.Served(spec.Name) {
 			err = errors.Join(err, place.Remove(spec.Name)) // nothing came of it
 		}
 	}
-	return info, err
+	return info, served, err
 }
 
 func specText(s *attach.Spec) string {
@@ -100,7 +115,8 @@ func specText(s *attach.Spec) string {
 	return text
 }
 
-// startAttacher starts the process that serves, and waits until it does, or has said why not.
+// startAttacher starts the process that serves, and waits until it does, or has said why not: where
+// this one has nobody who waits in its stead.
 func startAttacher(cmd *cobra.Command, place attach.Place, spec *attach.Spec) (
 	*attachInfo, error) {
 	// The mark is this thread's, and its children's.

@@ -31,12 +31,14 @@ type attacher struct {
 	spec   *attach.Spec
 	place  attach.Place
 	log    *slog.Logger
+	out    *os.File // the log's, or where the supervisor wants it
 	kernel *netlink.Conn
 	system attach.System
 
 	conn   *connection // of a volume
 	source attach.Source
 
+	ready  func(attachInfo)  // told once, when the device can be used; nil: whoever started us is
 	detach chan attachDetach // requests, from the control socket
 	stand  *standbys
 
@@ -54,7 +56,7 @@ type attachDetach struct {
 
 func newAttacher(cmd *cobra.Command, o *attachOptions, spec *attach.Spec) *attacher {
 	return &attacher{cmd: cmd, opt: o, spec: spec, place: attach.Place{Dir: o.place},
-		log: newLogger().With("device", spec.Name), detach: make(chan attachDetach)}
+		log: newLogger().With("device", spec.Name), out: os.Stderr, detach: make(chan attachDetach)}
 }
 
 // serve runs the process.
@@ -64,6 +66,9 @@ func (a *attacher) serve(ctx context.Context) error {
 	}
 	collectSeldom()
 	spareProcs(procsLeast)
+	if a.opt.standby {
+		nameProcess(standingName)
+	}
 	end, err := a.place.Serve(ctx, a.spec.Name, a.opt.standby)
 	if a.opt.standby && (errs.KindOf(err) == errs.NotFound || ctx.Err() != nil) {
 		return nil // it was detached, or nobody wants this process any more
@@ -72,6 +77,7 @@ func (a *attacher) serve(ctx context.Context) error {
 		return err
 	}
 	defer end()
+	nameProcess(servingName)
 	if a.kernel, err = openKernel(); err != nil {
 		return err
 	}
@@ -133,7 +139,7 @@ func (a *attacher) live(ctx context.Context) error {
 	if err := a.note(); err != nil {
 		return errors.Join(err, a.finish(true))
 	}
-	a.stand = newStandbys(a.spec, a.log)
+	a.stand = newStandbys(a.spec, a.log, a.out)
 	if !a.opt.foreground {
 		a.stand.start()
 	}
@@ -146,6 +152,10 @@ func (a *attacher) live(ctx context.Context) error {
 
 // tellReady tells whoever has started this process.
 func (a *attacher) tellReady() error {
+	if a.ready != nil {
+		a.ready(a.info())
+		return nil
+	}
 	if a.opt.standby {
 		return nil // who has started it is dead
 	}

@@ -18,6 +18,7 @@ import (
 type standbys struct {
 	spec *attach.Spec
 	log  *slog.Logger
+	out  *os.File // where they print
 	quit chan struct{}
 
 	mu      sync.Mutex
@@ -26,8 +27,8 @@ type standbys struct {
 	over    sync.WaitGroup
 }
 
-func newStandbys(spec *attach.Spec, log *slog.Logger) *standbys {
-	return &standbys{spec: spec, log: log, quit: make(chan struct{})}
+func newStandbys(spec *attach.Spec, log *slog.Logger, out *os.File) *standbys {
+	return &standbys{spec: spec, log: log, out: out, quit: make(chan struct{})}
 }
 
 // standbyPause is how long it waits before it starts one: whoever has attached the device is
@@ -77,7 +78,7 @@ func (s *standbys) begin() (*exec.Cmd, error) {
 	}
 	child := exec.Command(self, withServe(s.spec.Args, "--standby")...)
 	child.Env = keptEnv()
-	child.Stdout, child.Stderr = os.Stdout, os.Stderr
+	child.Stdout, child.Stderr = s.out, s.out
 	child.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // it must outlive this one
 	if err := child.Start(); err != nil {
 		return nil, err

@@ -121,6 +121,7 @@ func frontTable() []layer {
 		{"transfer", []string{"exio", "fabric", "peer"}}, // files between hosts; the cluster is a Store
 		{"attach", []string{"attach/netlink", "nbd"}},    // the kernel as a client of an export
 		{"attach/netlink", nil},
+		{"attach/early", nil}, // before Go's runtime
 
 		{"cmd/sluice", []string{"..."}},
 		{"systest", nil}, // drives the built binary

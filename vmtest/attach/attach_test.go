@@ -131,7 +131,7 @@ func TestAttach(t *testing.T) {
 // tenAtOnce: ten calls at the same time attach one device, which is as it should be.
 func (r *rig) tenAtOnce(t *testing.T) {
 	out := r.run(t, `for i in $(seq 10); do sluice attach v --connections 4 > out$i 2>&1 & done
-		wait; cat out*; pgrep -c -f 'attach --[s]erve' > serving; sort -u out* | wc -l`)
+		wait; cat out*; pgrep -c -x sluice-attach > serving; sort -u out* | wc -l`)
 	if !strings.Contains(out, "/v is /dev/nbd0, /dev/sluice/v") {
 		t.Fatalf("they say: %s", out)
 	}
@@ -231,7 +231,7 @@ func (r *rig) kills(t *testing.T) {
 const (
 	noted    = `cat /run/sluice/attach/*/state | sed -n 's/.*"pid": \([0-9]*\).*/\1/p' | head -1`
 	serving  = `until p=$(` + noted + `) && kill -0 $p 2> /dev/null; do sleep 0.1; done; echo $p`
-	standing = `pgrep -f 'attach --[s]tandby' | grep -v -x -F "$(` + noted + `)" | head -1`
+	standing = `pgrep -x sluice-standby | head -1`
 )
 
 // settle waits until the device is served, and somebody stands by.
@@ -305,9 +305,9 @@ func (r *rig) again(t *testing.T) {
 func (r *rig) nothing(t *testing.T) {
 	t.Helper()
 	left := r.run(t, `for i in $(seq 50); do
-			pgrep -f 'attach --([s]erve|[s]tandby)' > /dev/null || break; sleep 0.1
+			pgrep 'sluice-(attach|standby)' > /dev/null || break; sleep 0.1
 		done
-		pgrep -a -f 'attach --([s]erve|[s]tandby)' || true
+		pgrep -a 'sluice-(attach|standby)' || true
 		ls /run/sluice/attach; ls /dev/sluice 2> /dev/null || true
 		cat /sys/block/nbd*/pid 2> /dev/null || true`)
 	if left != "" {

@@ -93,7 +93,7 @@ func (r *rig) randomLives(t *testing.T) {
 			script = fmt.Sprintf("%s > /dev/null; p=$(%s) || true; [ -z \"$p\" ] || kill -9 $p", serving,
 				standing)
 		case what == 3: // both: the device is nobody's until somebody attaches or detaches it
-			script = "pkill -9 -f 'attach --([s]erve|[s]tandby)'"
+			script = "pkill -9 'sluice-(attach|standby)'"
 			if rnd.IntN(2) == 0 {
 				script += "; sluice attach w > /dev/null"
 			} else {

@@ -1,0 +1,5 @@
+//go:build !cgo || !linux
+
+package early
+
+func parent() int { return -1 }
