@@ -21,10 +21,7 @@ func (r *rig) firstRead(t *testing.T) {
 	if res, err := r.try(t, "command -v nbd-client"); err != nil {
 		t.Skipf("there is no nbd-client here: %s", res.Stderr)
 	}
-	rounds := 3
-	if os.Getenv("SLUICE_SOAK") != "" {
-		rounds = 9
-	}
+	const rounds = 9
 	out := r.run(t, `(sluice nbd --listen 127.0.0.1:10810 --export name=v,volume=v > gateway 2>&1 \
 			< /dev/null & echo $! > pid)
 		until grep -q serving gateway; do sleep 0.1; done
@@ -54,7 +51,7 @@ func (r *rig) firstRead(t *testing.T) {
 	ours, theirs := times["sluice"][rounds/2], times["client"][rounds/2]
 	t.Logf("attached and first block read after %.2f s, by nbd-client %.2f s: ratio %.2f (%.2f %.2f)",
 		ours, theirs, ours/theirs, times["sluice"], times["client"])
-	if os.Getenv("SLUICE_SOAK") != "" && ours/theirs > leastRatio {
+	if ours/theirs > leastRatio {
 		t.Errorf("a ratio of %.2f, at most %.1f is expected", ours/theirs, leastRatio)
 	}
 }
@@ -62,8 +59,8 @@ func (r *rig) firstRead(t *testing.T) {
 // randomLives does random things to a device, killing included, and checks after each what was
 // written; at the end nothing is left of it.
 func (r *rig) randomLives(t *testing.T) {
-	seed, steps := uint64(time.Now().UnixNano()), 10
-	if os.Getenv("SLUICE_SOAK") != "" {
+	seed, steps := uint64(time.Now().UnixNano()), 8
+	if soak() {
 		steps = 100
 	}
 	if text := os.Getenv("SLUICE_SEED"); text != "" {
