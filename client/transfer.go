@@ -205,10 +205,11 @@ func (f *File) startable(shares []share) bool {
 // readStarted sends all requests, and waits for one after the other. Those that could not be sent
 // at once, or whose server was lost, follow when the others are over: see msg.Conn.TryStart.
 func (f *File) readStarted(ctx context.Context, g *grant, seq uint64, shares []share) error {
-	under := make([]iod.Reading, len(shares))
+	under := make([]iod.Started, len(shares))
 	for i := range shares {
 		r := &shares[i].requests[0]
-		under[i] = f.fs.starter.TryRead(ctx, f.target(g, seq, shares[i].stripe), r.object, &r.memory)
+		under[i], _ = f.fs.starter.TryRead(ctx, f.target(g, seq, shares[i].stripe), r.object,
+			&r.memory, nil)
 	}
 	failed := make([]error, len(shares))
 	var wg sync.WaitGroup
@@ -216,8 +217,8 @@ func (f *File) readStarted(ctx context.Context, g *grant, seq uint64, shares []s
 		if under[i] == nil {
 			continue
 		}
-		_, err := under[i].Finish(ctx)
-		if errs.KindOf(err) == errs.Corrupt || err != nil && errs.Passes(ctx, err) {
+		_, again, err := under[i].Finish(ctx)
+		if again {
 			under[i] = nil
 			continue
 		}
