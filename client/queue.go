@@ -47,7 +47,7 @@ type Queue struct {
 	summoned bool               // somebody was told that ready is not empty, and has not looked yet
 	flying   list.List[posting] // that were sent, and were not finished
 	ready    []*posting         // of these, those that were answered
-	backlog  []*queued           // requests that something is missing for; then some message is flying
+	backlog  []*queued          // requests that something is missing for; then some message is flying
 	calls    jobs               // by the ordinary way, which may wait for anything
 	rests    jobs               // begun before: these wait for servers only
 }
