@@ -97,7 +97,7 @@ type Request struct {
 	Call func(ctx context.Context) (int64, error)
 
 	// Tag comes back with the completion.
-	Tag uint64
+	Tag any
 
 	// Then, if not nil, is called when the request is over, before the completion can be taken. It
 	// must not block, nor use the queue.
@@ -106,7 +106,7 @@ type Request struct {
 
 // Completion is a request that is over, with what the call would have returned.
 type Completion struct {
-	Tag uint64
+	Tag any
 	Op  RequestOp
 	N   int64
 	Err error // io.EOF as it is
@@ -158,11 +158,11 @@ func (q *Queue) refusesLocked() error {
 	return nil
 }
 
-// Under is how many requests have not ended.
-func (q *Queue) Under() int {
+// Free is how many requests may be submitted before completions must be taken.
+func (q *Queue) Free() int {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return q.under
+	return q.opts.Depth - q.under - len(q.done)
 }
 
 // Poll takes completions that are there.

@@ -122,16 +122,17 @@ func (s *flights) take(ctx context.Context, least int) error {
 		return fmt.Errorf("%d completions where there are at least %d", n, least)
 	}
 	for _, c := range done[:n] {
-		x := s.under[c.Tag]
+		tag := c.Tag.(uint64)
+		x := s.under[tag]
 		switch {
 		case x == nil:
-			return fmt.Errorf("a completion of request %d, which is none", c.Tag)
+			return fmt.Errorf("a completion of request %d, which is none", tag)
 		case c.N != x.n || c.Err != x.err:
 			return fmt.Errorf("%+v: %d, %v, want %d, %v", x.span, c.N, c.Err, x.n, x.err)
 		case !bytes.Equal(x.buf[:len(x.want)], x.want):
 			return fmt.Errorf("%+v: other bytes", x.span)
 		}
-		delete(s.under, c.Tag)
+		delete(s.under, tag)
 	}
 	return nil
 }
@@ -351,12 +352,12 @@ func TestQueueBounds(t *testing.T) {
 	if n != 2 || err != nil {
 		t.Fatalf("%d completions, %v", n, err)
 	}
-	slices.SortFunc(done[:2], func(a, b Completion) int { return int(a.Tag) - int(b.Tag) })
+	slices.SortFunc(done[:2], func(a, b Completion) int { return a.Tag.(int) - b.Tag.(int) })
 	if done[0].N != 10 || done[0].Err != nil || errs.KindOf(done[1].Err) != errs.Invalid {
 		t.Errorf("%+v", done)
 	}
-	if n := q.Poll(done[:]); n != 0 || q.Under() != 0 || readable || changes < 2 {
-		t.Errorf("%d completions, %d under way, readable %v after %d changes", n, q.Under(), readable,
+	if n := q.Poll(done[:]); n != 0 || q.Free() != 2 || readable || changes < 2 {
+		t.Errorf("%d completions, room for %d, readable %v after %d changes", n, q.Free(), readable,
 			changes)
 	}
 	q.Close()
