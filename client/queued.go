@@ -27,7 +27,7 @@ type queued struct {
 	dir      direction
 	g        *grant
 	seq      uint64 // the truncations that all of its messages know of
-	size     int64  // of the file, after these
+	seen     sight  // of a read
 	access   seg.Access
 	shares   []share
 	messages int // in all
@@ -233,13 +233,10 @@ func (a *queued) aim(fs *FS, end int64, plan func(l *layout.Layout)) (way, error
 	if err != nil {
 		return wayOver, err
 	}
-	n := f.node
-	n.mu.Lock()
-	a.size, a.seq = n.size, n.truncSeq
-	known := a.dir != reading || f.fixed || end <= n.size && !n.recalled && !f.strict
-	n.mu.Unlock()
-	if fs.starter == nil || g.handle == 0 || len(g.caps) == 0 || !known ||
-		a.dir == reading && end > a.size {
+	size, seen, recalled := f.node.sight()
+	a.seen, a.seq = seen, seen.seq
+	known := end <= size && (!recalled && !f.strict || f.fixed)
+	if fs.starter == nil || g.handle == 0 || len(g.caps) == 0 || a.dir == reading && !known {
 		return wayShort, nil
 	}
 	f.used.Store(true)
@@ -391,8 +388,13 @@ func (q *Queue) resume() {
 func (q *Queue) conclude(a *queued) {
 	switch err := a.failed; errs.KindOf(err) {
 	case errs.OK:
-		n, err := a.succeed()
-		q.end(a, n, err)
+		if a.dir == reading && a.File.node.doubts(a.seen) { // how long it is now must be asked
+			q.mu.Lock()
+			defer q.mu.Unlock()
+			q.addLocked(&q.calls, job{a: a})
+			return
+		}
+		q.end(a, a.succeed(), nil)
 	case errs.Stale, errs.Expired, errs.NotFound: // as in settle
 		q.mu.Lock()
 		defer q.mu.Unlock()
@@ -409,7 +411,7 @@ func (q *Queue) conclude(a *queued) {
 }
 
 // succeed takes note of what was done.
-func (a *queued) succeed() (int64, error) {
+func (a *queued) succeed() int64 {
 	f := a.File
 	from, end := a.access.Span().Off, a.access.Span().End()
 	if a.access.Pieces() > 1 {
@@ -419,5 +421,5 @@ func (a *queued) succeed() (int64, error) {
 	if a.Transfer != nil {
 		a.Transfer.Explain.tell(&a.g.layout, a.shares)
 	}
-	return a.access.Len(), nil
+	return a.access.Len()
 }
