@@ -20,8 +20,11 @@ func (f arrayFile) WriteList(ctx context.Context, bufs [][]byte, a seg.Access) (
 	return f.f.Transfer(ctx, &client.Transfer{Write: true, Durable: f.durable, Bufs: bufs, File: a})
 }
 
-func (f arrayFile) Truncate(ctx context.Context, size int64) error { return f.f.Truncate(ctx, size) }
-func (f arrayFile) Size() int64                                    { return f.f.Size() }
+func (f arrayFile) Truncate(ctx context.Context, size int64) error {
+	return f.f.Truncate(ctx, size)
+}
+
+func (f arrayFile) Size() int64 { return f.f.Size() }
 
 // arrayOf is a struct sluice_array.
 type arrayOf struct {
@@ -68,9 +71,9 @@ func (l *Lib) OpenArray(h Handle) (Handle, error) {
 	})
 }
 
-// CreateArray is sluice_array_create, RawArray sluice_array_raw.
-func (l *Lib) CreateArray(h Handle, dtype uintptr, axes uint32, shape uintptr, flags uint32) (Handle,
-	error) {
+// CreateArray is sluice_array_create.
+func (l *Lib) CreateArray(h Handle, dtype uintptr, axes uint32, shape uintptr,
+	flags uint32) (Handle, error) {
 	return l.addArray(h, func(f *file) (*array.Array, error) {
 		header, err := l.header(dtype, axes, shape, flags)
 		if err != nil {
@@ -93,7 +96,8 @@ func (l *Lib) RawArray(h Handle, off int64, dtype uintptr, axes uint32, shape ui
 }
 
 // header is what a program says of an array.
-func (l *Lib) header(dtype uintptr, axes uint32, shape uintptr, flags uint32) (array.Header, error) {
+func (l *Lib) header(dtype uintptr, axes uint32, shape uintptr, flags uint32) (array.Header,
+	error) {
 	name, err := l.path(dtype)
 	if err != nil {
 		return array.Header{}, err
@@ -236,8 +240,8 @@ func slice(start, count, step, n int64) (array.Slice, error) {
 	}
 	switch {
 	case bad:
-		return array.Slice{}, fail(syscall.EINVAL, "%d elements from %d on in steps of %d, of an axis of "+
-			"length %d", count, start, step, n)
+		return array.Slice{}, fail(syscall.EINVAL, "%d elements from %d on in steps of %d, of an axis "+
+			"of length %d", count, start, step, n)
 	case count == 0:
 		return array.Range(0, 0), nil
 	case count == 1:

@@ -13,9 +13,9 @@ import (
 	"github.com/sluice-storage/sluice/seg"
 )
 
-// TestCutUnderARead: another client cuts a file while it is read here, and the lease that its length
-// was known under is recalled before the data is fetched. The read tells the new end; it does not
-// pass zeroes from behind that off as data.
+// TestCutUnderARead: another client cuts a file while it is read here, and the lease that its
+// length was known under is recalled before the data is fetched. The read tells the new end; it does
+// not pass zeroes from behind that off as data.
 func TestCutUnderARead(t *testing.T) {
 	ctx := context.Background()
 	const size, left = 6 * unit, unit + 10

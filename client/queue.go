@@ -10,25 +10,26 @@ import (
 )
 
 // Queue has many requests under way for one goroutine, which submits them and takes their
-// completions, in the order in which they end. Safe for concurrent use: several goroutines may share
-// one.
+// completions, in the order in which they end. Safe for concurrent use: several goroutines may
+// share one.
 //
 //	q := fs.NewQueue(ctx, client.QueueOptions{Depth: 32})
 //	err := q.Submit(&client.Request{Op: client.OpRead, File: f, Buf: p, Off: off, Tag: 1})
 //	n, err := q.Wait(ctx, done[:], 1)
 //
 // Reads, writes and transfers of files whose data lies with I/O servers cost no goroutine: Submit
-// sends what goes to each server, the answers are handled by whoever is in Wait, and while nobody is
-// by one goroutine of the queue. Where something has to be waited for, a request that holds a credit
-// or memory to keep writes in, it is sent when others of the queue are over. What has to be asked
-// elsewhere first (a server that is away, a small file, a length that is not known, a quota) and
-// OpSync and OpCall are carried out by goroutines, queueWorkers of each kind at most.
+// sends what goes to each server, the answers are handled by whoever is in Wait, and while nobody
+// is by one goroutine of the queue. Where a credit is missing, or memory to keep a write in, that
+// another request has, it is sent when others of the queue are over. What has to be asked elsewhere
+// first (a server that is away, a small file, a length that is not known, a quota) and OpSync and
+// OpCall are carried out by goroutines, queueWorkers of each kind at most.
 //
 // A request is what the call of the same name is, also in its errors, its retries while a server is
 // away, and its order: those that are under way together have none, so what must be before another
 // one is waited for first; OpSync covers what had completed when it was submitted.
 //
-// Buffers and Transfer are the request's from Submit until its completion was taken, or Then called.
+// Buffers and Transfer are the request's from Submit until its completion was taken, or Then
+// called.
 type Queue struct {
 	fs   *FS
 	opts QueueOptions
@@ -172,8 +173,8 @@ func (q *Queue) Poll(to []Completion) int {
 }
 
 // Wait takes completions, as many as to has room for, when there are at least some of them, or
-// nothing is under way any more. If ctx ends before, it returns those that are there, and why; if the
-// queue is closed, errs.Closed.
+// nothing is under way any more. If ctx ends before, it returns those that are there, and why; if
+// the queue is closed, errs.Closed.
 func (q *Queue) Wait(ctx context.Context, to []Completion, least int) (int, error) {
 	least = min(least, len(to))
 	q.work()

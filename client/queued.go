@@ -39,8 +39,8 @@ type queued struct {
 	failed  error // no more is sent
 }
 
-// posting is a message: what one server is asked of a request. Guarded by Queue.mu, but for what does not
-// change.
+// posting is a message: what one server is asked of a request. Guarded by Queue.mu, but for what
+// does not change.
 type posting struct {
 	a      *queued
 	stripe int

@@ -78,7 +78,8 @@ func TestStridedModel(t *testing.T) {
 }
 
 // randomStrides are those of a part of a larger array, its axes in any order and direction.
-func randomStrides(rng *rand.Rand, shape []int64, element int64) (strides []int64, off, size int64) {
+func randomStrides(rng *rand.Rand, shape []int64, element int64) (strides []int64,
+	off, size int64) {
 	strides = make([]int64, len(shape))
 	step := element
 	for _, i := range rng.Perm(len(shape)) {
@@ -114,7 +115,8 @@ func TestStridedMisuse(t *testing.T) {
 	ctx := context.Background()
 	kind, err := array.ParseType("<f8")
 	must(t, err)
-	a, err := array.Create(ctx, create(t, cluster(t), "/misuse"), array.Header{Type: kind, Shape: []int64{3, 4}})
+	a, err := array.Create(ctx, create(t, cluster(t), "/misuse"),
+		array.Header{Type: kind, Shape: []int64{3, 4}})
 	must(t, err)
 	v, p := a.All(), make([]byte, 96)
 	must(t, v.ReadStrided(ctx, p, 0, []int64{32, 8}))

@@ -328,8 +328,8 @@ func (r *Remote) Punch(ctx context.Context, t iod.Target, off, length int64,
 	return r.once(ctx, &t, c, iod.OpPunch, &args, nil)
 }
 
-// persist carries out a kept change, until it is acknowledged. If it fails the change is dropped; its
-// room, too, unless that is still the caller's.
+// persist carries out a kept change, until it is acknowledged. If it fails the change is dropped;
+// its room, too, unless that is still the caller's.
 func (r *Remote) persist(ctx context.Context, t *iod.Target, c *call, k *kept) (iod.Mark, error) {
 	for {
 		err := r.doSummed(ctx, t, c)
