@@ -14,8 +14,8 @@ import (
 )
 
 // TestCutUnderARead: another client cuts a file while it is read here, and the lease that its
-// length was known under is recalled before the data is fetched. The read tells the new end; it does
-// not pass zeroes from behind that off as data.
+// length was known under is recalled before the data is fetched. The read tells the new end; it
+// does not pass zeroes from behind that off as data.
 func TestCutUnderARead(t *testing.T) {
 	ctx := context.Background()
 	const size, left = 6 * unit, unit + 10
