@@ -7,7 +7,7 @@
 // touched, sizes are compared. What is wrong is an error of the call and leaves the process alone.
 //
 // Read capi.go first, then handle.go, memory.go (what a program points to), structs.go (what lies
-// there), connect.go, file.go, list.go, queue.go, names.go.
+// there), connect.go, file.go, list.go, queue.go, array.go, names.go.
 package capi
 
 import (

@@ -21,10 +21,11 @@ const (
 	kindFile
 	kindDir
 	kindQueue
+	kindArray
 )
 
 func (k kind) String() string {
-	return [...]string{"object", "connection", "file", "directory", "queue"}[k]
+	return [...]string{"object", "connection", "file", "directory", "queue", "array"}[k]
 }
 
 const (

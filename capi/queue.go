@@ -2,13 +2,18 @@ package capi
 
 import (
 	"bytes"
+	"context"
 	"encoding/binary"
+	"errors"
+	"io"
+	"runtime/debug"
 	"sync"
 	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sluice-storage/sluice/client"
 	"github.com/sluice-storage/sluice/errs"
 )
 
@@ -24,18 +29,17 @@ const (
 const depthMax = 1 << 16
 
 // queue is a struct sluice_queue. Its eventfd is readable while there are completions: it is set
-// with the first of them and reset with the last, both under mu.
+// with the first of them and reset with the last, from when the program has asked for it.
 type queue struct {
-	conn  *conn
-	lib   *Lib
-	depth int
-	fd    int // the eventfd
+	conn *conn
+	lib  *Lib
+	q    *client.Queue
+	most int // requests
+	fd   int // the eventfd
 
-	mu     sync.Mutex
-	cond   *sync.Cond // done has changed, or the queue is closed
-	under  int        // requests under way
-	done   []completion
-	closed bool
+	mu      sync.Mutex
+	some    bool // there are completions
+	watched bool // the program knows fd
 }
 
 func (q *queue) owner() *conn { return q.conn }
@@ -54,13 +58,25 @@ func (l *Lib) CreateQueue(h Handle, depth uint32) (Handle, error) {
 	if err != nil {
 		return 0, errs.Wrap("sluice_queue_create", "", err)
 	}
-	q := &queue{conn: c, lib: l, depth: int(depth), fd: fd}
-	q.cond = sync.NewCond(&q.mu)
+	q := &queue{conn: c, lib: l, most: int(depth), fd: fd}
+	q.q = c.fs.NewQueue(c.life, client.QueueOptions{Depth: int(depth), Readable: q.readable,
+		Guard: guard})
 	qh, err := l.objects.add(kindQueue, q)
 	if err != nil {
 		q.close()
 	}
 	return qh, err
+}
+
+// guard is Do for goroutines of the client that touch the program's memory.
+func guard(run func() error) (err error) {
+	debug.SetPanicOnFault(true)
+	defer func() {
+		if r := recover(); r != nil {
+			err = panicked(r)
+		}
+	}()
+	return run()
 }
 
 func (l *Lib) queue(h Handle) (*queue, error) {
@@ -73,7 +89,40 @@ func (l *Lib) QueueFD(h Handle) (int64, error) {
 	if err != nil {
 		return 0, err
 	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.some && !q.watched {
+		q.signal()
+	}
+	q.watched = true
 	return int64(q.fd), nil
+}
+
+// readable is told when there are completions, and when there are none any more.
+func (q *queue) readable(some bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.some = some
+	switch {
+	case !q.watched:
+	case some:
+		q.signal()
+	default:
+		q.reset()
+	}
+}
+
+// signal makes the eventfd readable, reset ends that. Neither can block or fail: the counter is 0
+// or 1.
+func (q *queue) signal() {
+	var one [8]byte
+	binary.NativeEndian.PutUint64(one[:], 1)
+	_, _ = unix.Write(q.fd, one[:])
+}
+
+func (q *queue) reset() {
+	var count [8]byte
+	_, _ = unix.Read(q.fd, count[:])
 }
 
 // Submit is sluice_submit.
@@ -98,130 +147,117 @@ func (l *Lib) Submit(h Handle, requests uintptr, count uint32) (int64, error) {
 
 // submit starts one request; false: the queue is full.
 func (q *queue) submit(addr uintptr) (ok bool, err error) {
-	if !q.enter() {
+	if q.q.Free() == 0 {
 		return false, nil
 	}
-	run, r, err := q.prepare(addr)
+	x, err := q.prepare(addr)
 	if err != nil {
-		q.leave()
 		return false, err
 	}
-	go q.run(run, r)
-	return true, nil
-}
-
-// enter takes a place in the queue; false: there is none.
-func (q *queue) enter() bool {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if q.closed || q.under+len(q.done) >= q.depth {
-		return false
+	r := client.Request{Tag: x, Then: x.over}
+	x.describe(&r)
+	if err = q.q.Submit(&r); err != nil {
+		x.over(0, nil)
 	}
-	q.under++
-	return true
+	switch errs.KindOf(err) {
+	case errs.Again: // another thread was faster
+		return false, nil
+	case errs.Closed:
+		return false, badHandle(kindQueue, 0)
+	}
+	return err == nil, err
 }
 
-// leave gives back a place that was not used.
-func (q *queue) leave() {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	q.under--
-	q.cond.Broadcast()
+// submitted is a request of a program, with the memory that it holds.
+type submitted struct {
+	request
+	f    *file
+	use  use
+	list transfer
 }
 
-// prepare reads a request and makes of it what is to be run.
-func (q *queue) prepare(addr uintptr) (run func() (int64, error), r request, err error) {
+// prepare reads a request, and looks at its memory.
+func (q *queue) prepare(addr uintptr) (*submitted, error) {
 	l := q.lib
-	if r, err = readRequest(l.space, addr); err != nil {
-		return nil, r, err
+	r, err := readRequest(l.space, addr)
+	if err != nil {
+		return nil, err
 	}
 	f, err := l.file(r.file)
 	if err != nil {
-		return nil, r, err
+		return nil, err
 	}
-	if f.conn != q.conn {
-		f.conn.leave()
-		return nil, r, fail(syscall.EINVAL, "the file belongs to another connection than the queue")
+	x := &submitted{request: r, f: f}
+	switch {
+	case f.conn != q.conn:
+		err = fail(syscall.EINVAL, "the file belongs to another connection than the queue")
+	case r.op == opRead || r.op == opWrite:
+		err = x.use.add(l, r.buf)
+	case r.op == opReadList || r.op == opWriteList:
+		x.list, err = l.readTransfer(r.memory, r.access, r.hints)
+	case r.op != opSync:
+		err = fail(syscall.EINVAL, "a request of kind %d", r.op)
 	}
-	move, err := q.operation(f, &r)
 	if err != nil {
-		f.conn.leave()
-		return nil, r, err
+		x.over(0, nil)
+		return nil, err
 	}
-	return func() (int64, error) {
-		defer f.conn.leave()
-		return move()
-	}, r, nil
+	return x, nil
 }
 
-// operation is what a request does.
-func (q *queue) operation(f *file, r *request) (func() (int64, error), error) {
-	l := q.lib
-	switch r.op {
-	case opRead, opWrite:
-		var u use
-		if err := u.add(l, r.buf); err != nil {
-			u.end(l)
-			return nil, err
+// over gives back what the request holds.
+func (x *submitted) over(int64, error) {
+	x.use.end(x.f.conn.lib)
+	x.list.end(x.f.conn.lib)
+	x.f.conn.leave()
+}
+
+// describe makes a request of the client of it.
+func (x *submitted) describe(r *client.Request) {
+	f := x.f
+	r.File, r.Off = f.f, x.off
+	if len(x.use.bufs) > 0 {
+		r.Buf = x.use.bufs[0]
+	}
+	switch x.op {
+	case opRead:
+		r.Op = client.OpRead
+	case opWrite:
+		r.Op = client.OpWrite
+		if f.durable {
+			r.Op = client.OpWriteDurable
 		}
-		return func() (int64, error) {
-			defer u.end(l)
-			var p []byte
-			if len(u.bufs) > 0 {
-				p = u.bufs[0]
-			}
-			if r.op == opWrite {
-				return f.write(p, r.off)
-			}
-			return ended(f.f.ReadAt(f.conn.life, p, r.off))
-		}, nil
 	case opReadList, opWriteList:
-		t, err := l.readTransfer(r.memory, r.access, r.hints)
-		if err != nil {
-			return nil, err
-		}
-		return func() (int64, error) {
-			defer t.end(l)
-			if r.op == opWriteList {
-				return f.writeList(&t)
-			}
-			return f.readList(&t)
-		}, nil
+		r.Op, r.Transfer = client.OpTransfer, &x.list.Transfer
+		r.Transfer.Write, r.Transfer.Durable = x.op == opWriteList, f.durable
 	case opSync:
-		return func() (int64, error) { return 0, f.f.Sync(f.conn.life) }, nil
+		r.Op = client.OpSync
 	}
-	return nil, fail(syscall.EINVAL, "a request of kind %d", r.op)
+	if f.appends && (x.op == opWrite || x.op == opWriteList) { // it finds its place itself
+		buf := r.Buf
+		*r = client.Request{Tag: r.Tag, Then: r.Then, Op: client.OpCall,
+			Call: func(context.Context) (int64, error) {
+				if x.op == opWriteList {
+					return f.writeList(&x.list)
+				}
+				return f.write(buf, 0)
+			}}
+	}
 }
 
-// run runs a request and notes its completion.
-func (q *queue) run(run func() (int64, error), r request) {
+// completionOf is what C sees of a request that is over.
+func completionOf(c *client.Completion) completion {
+	x := c.Tag.(*submitted)
+	done := completion{tag: x.tag, op: x.op, result: c.N}
+	short := c.N > 0 && x.op == opWrite // what a quota leaves no room for the next call tells
+	if c.Err == nil || errors.Is(c.Err, io.EOF) || short {
+		return done
+	}
 	var text [errorBytes]byte
-	c := completion{tag: r.tag, op: r.op}
-	c.result = Do(text[:], run)
-	if c.result < 0 {
-		before, _, _ := bytes.Cut(text[:], []byte{0})
-		c.text = string(before)
-	}
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	q.under--
-	if q.done = append(q.done, c); len(q.done) == 1 && !q.closed {
-		q.signal()
-	}
-	q.cond.Broadcast()
-}
-
-// signal makes the eventfd readable, reset ends that. Neither can block or fail: the counter is 0
-// or 1.
-func (q *queue) signal() {
-	var one [8]byte
-	binary.NativeEndian.PutUint64(one[:], 1)
-	_, _ = unix.Write(q.fd, one[:])
-}
-
-func (q *queue) reset() {
-	var count [8]byte
-	_, _ = unix.Read(q.fd, count[:])
+	done.result = Fail(text[:], c.Err)
+	before, _, _ := bytes.Cut(text[:], []byte{0})
+	done.text = string(before)
+	return done
 }
 
 // Complete is sluice_complete.
@@ -236,43 +272,43 @@ func (l *Lib) Complete(h Handle, to uintptr, most, least uint32, timeout int) (i
 	if most == 0 {
 		return 0, nil
 	}
-	room, err := out(l.space, "struct sluice_completion", to, int(min(most, depthMax))*CompletionBytes)
+	most = min(most, depthMax)
+	room, err := out(l.space, "struct sluice_completion", to, int(most)*CompletionBytes)
 	if err != nil {
 		return 0, err
 	}
-	got, err := q.take(int(min(most, depthMax)), int(least), timeout)
-	for i := range got {
-		got[i].put(room[i*CompletionBytes:])
+	var few [8]client.Completion
+	got := few[:]
+	if int(most) > len(got) {
+		got = make([]client.Completion, min(int(most), q.most))
 	}
-	return int64(len(got)), err
+	n, err := q.take(got[:min(int(most), len(got))], int(least), timeout)
+	for i := range got[:n] {
+		c := completionOf(&got[i])
+		c.put(room[i*CompletionBytes:])
+	}
+	return int64(n), err
 }
 
 // take waits for at least some completions and takes them.
-func (q *queue) take(most, least, timeout int) ([]completion, error) {
-	late := false
-	if timeout > 0 && least > 0 {
-		t := time.AfterFunc(time.Duration(timeout)*time.Millisecond, func() {
-			q.mu.Lock()
-			defer q.mu.Unlock()
-			late = true
-			q.cond.Broadcast()
-		})
-		defer t.Stop()
+func (q *queue) take(to []client.Completion, least, timeout int) (int, error) {
+	ctx := context.Background()
+	switch {
+	case timeout == 0:
+		least = 0
+	case timeout > 0 && least > 0:
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, time.Duration(timeout)*time.Millisecond)
+		defer cancel()
 	}
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	for timeout != 0 && !late && !q.closed && q.under > 0 && len(q.done) < least {
-		q.cond.Wait()
+	n, err := q.q.Wait(ctx, to, least)
+	switch errs.KindOf(err) {
+	case errs.TimedOut:
+		err = nil
+	case errs.Closed:
+		err = fail(syscall.EBADF, "the queue was destroyed meanwhile")
 	}
-	if q.closed {
-		return nil, fail(syscall.EBADF, "the queue was destroyed meanwhile")
-	}
-	n := min(most, len(q.done))
-	got := append([]completion(nil), q.done[:n]...)
-	if q.done = append(q.done[:0], q.done[n:]...); n > 0 && len(q.done) == 0 {
-		q.reset()
-	}
-	return got, nil
+	return n, err
 }
 
 // DestroyQueue is sluice_queue_destroy.
@@ -287,13 +323,6 @@ func (l *Lib) DestroyQueue(h Handle) error {
 
 // close waits for what is under way, and ends the queue.
 func (q *queue) close() {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	q.closed = true
-	q.cond.Broadcast()
-	for q.under > 0 {
-		q.cond.Wait()
-	}
-	q.done = nil
+	q.q.Close()
 	_ = unix.Close(q.fd) // it is ours
 }

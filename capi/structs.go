@@ -28,6 +28,10 @@ import (
 //	request      |size u32 |op u32 |file h |tag u64 |buf p |len u64 |off i64 |memory p |access p
 //	             |hints p |
 //	completion   |tag u64 |result i64 |op u32 |- u32 |error 104 |
+//	array_info   |size u32 |axes u32 |shape 64 i64 |element u64 |offset i64 |bytes i64 |flags u32
+//	             |- u32 |dtype 128 |
+//	slice        |start, count, step i64 |
+//	tiling       |size u32 |flags u32 |shape, ghost p |
 //	time         |sec i64 |nsec u32 |- u32 |
 //	stat         |ino u64 |size i64 |space i64 |change u64 |mode u32 |nlink u32 |uid u32 |gid u32
 //	             |rdev u32 |- u32 |atime |mtime |ctime |
@@ -44,6 +48,9 @@ const (
 	HintsBytes      = 16
 	RequestBytes    = 72
 	CompletionBytes = 128
+	ArrayInfoBytes  = 8 + 8*shapeMax + 32 + 128
+	SliceBytes      = 24
+	TilingBytes     = 24
 	TimeBytes       = 16
 	StatBytes       = 56 + 3*TimeBytes
 	DirentBytes     = StatBytes + nameBytes

@@ -152,6 +152,7 @@ func (f *File) transferIn(ctx context.Context, t *Transfer) (int64, error) {
 		return 0, err
 	}
 	var size int64
+	var seen sight
 	done, err := f.readSmall(ctx, func(data []byte) {
 		size = int64(len(data))
 		s.each(t.File, func(b []byte, off int64) { clear(b[copyAt(b, data, off):]) })
@@ -159,8 +160,13 @@ func (f *File) transferIn(ctx context.Context, t *Transfer) (int64, error) {
 	end := t.File.Span().End()
 	if done {
 		t.Explain.small()
-	} else if size, err = f.sizeFor(ctx, end); err == nil {
+	} else if size, seen, err = f.sizeSeen(ctx, end); err == nil {
 		err = f.list(ctx, reading, s, t)
+	}
+	if err == nil && !done && f.node.doubts(seen) {
+		if size, err = f.sizeFor(ctx, end); err == nil {
+			s.each(t.File, func(b []byte, off int64) { clear(b[min(max(size-off, 0), int64(len(b))):]) })
+		}
 	}
 	if err != nil {
 		return 0, err

@@ -2,213 +2,327 @@ package client
 
 import (
 	"context"
-	"slices"
 	"sync"
-	"time"
 
+	"github.com/sluice-storage/sluice/errs"
+	"github.com/sluice-storage/sluice/internal/list"
 	"github.com/sluice-storage/sluice/internal/wait"
-	"github.com/sluice-storage/sluice/meta"
 )
 
-// The queue of handles that are to be closed; ending.go closes them.
+// Queue has many requests under way for one goroutine, which submits them and takes their
+// completions, in the order in which they end. Safe for concurrent use: several goroutines may
+// share one.
+//
+//	q := fs.NewQueue(ctx, client.QueueOptions{Depth: 32})
+//	err := q.Submit(&client.Request{Op: client.OpRead, File: f, Buf: p, Off: off, Tag: 1})
+//	n, err := q.Wait(ctx, done[:], 1)
+//
+// Reads, writes and transfers of files whose data lies with I/O servers cost no goroutine: Submit
+// sends what goes to each server, the answers are handled by whoever is in Wait, and while nobody
+// is by one goroutine of the queue. Where a credit is missing, or memory to keep a write in, that
+// another request has, it is sent when others of the queue are over. What has to be asked elsewhere
+// first (a server that is away, a small file, a length that is not known, a quota) and OpSync and
+// OpCall are carried out by goroutines, queueWorkers of each kind at most.
+//
+// A request is what the call of the same name is, also in its errors, its retries while a server is
+// away, and its order: those that are under way together have none, so what must be before another
+// one is waited for first; OpSync covers what had completed when it was submitted.
+//
+// Buffers and Transfer are the request's from Submit until its completion was taken, or Then
+// called.
+type Queue struct {
+	fs   *FS
+	opts QueueOptions
+	ctx  context.Context
+	stop func() bool   // of what ends requests with ctx
+	poke chan struct{} // room for one: the queue's goroutine has something to do
+	over chan struct{} // closed when it is to end
+	gone chan struct{} // closed when it has
 
-// ending is a handle that nobody needs.
-type ending struct {
-	caller meta.Caller // with the opening's request id where nobody knows whether it was done
-	handle uint64
-	flags  meta.OpenFlags
-	uid    uint32
-	node   *inode // with a reference; nil where nobody knows whether it was opened
+	mu       sync.Mutex
+	closed   bool
+	under    int // requests that have not ended
+	done     []Completion
+	changed  wait.Queue         // waiters in Wait and Close
+	waiting  int                // in Wait
+	summoned bool               // somebody was told that ready is not empty, and has not looked yet
+	flying   list.List[posting] // that were sent, and were not finished
+	ready    []*posting         // of these, those that were answered
+	backlog  []*queued          // requests that something is missing for; then some message is flying
+	calls    jobs               // by the ordinary way, which may wait for anything
+	rests    jobs               // begun before: these wait for servers only
 }
 
-// endings is the queue. Made by newEndings.
-type endings struct {
-	token chan struct{} // one token: there is something in it
-	round turn          // held while handles are being closed
+// QueueOptions are those of a Queue.
+type QueueOptions struct {
+	// Depth is how many requests may be under way, or have ended without having been taken.
+	// Default 64.
+	Depth int
 
-	mu   sync.Mutex
-	list []ending
-	busy []ending // those that are being closed
+	// Readable, if not nil, is told when there are completions where there were none (true), and when
+	// the last was taken (false). It is called with the queue's lock held: it must not block, nor use
+	// the queue. Default nil.
+	Readable func(bool)
 
-	// How many handles that may write there are, so that who asks for one file does not look through
-	// tens of thousands: in list, and in both by their session.
-	waiting map[*inode]int
-	writers map[writerOf]int
+	// Guard, if not nil, runs everything that touches the memory of requests; it returns the error
+	// of what it runs, or one in the place of a panic. Default nil: a panic is one.
+	Guard func(run func() error) error
 }
 
-// writerOf is a file that a session may write.
-type writerOf struct {
-	node    *inode
-	session uint64
+// queueDepth is the default depth: as many requests as one connection has credits.
+const queueDepth = 64
+
+// RequestOp is what a Request does.
+type RequestOp uint8
+
+// The requests.
+const (
+	OpRead         RequestOp = iota + 1 // File.ReadAt
+	OpWrite                             // File.WriteAt
+	OpWriteDurable                      // File.WriteAtDurable
+	OpTransfer                          // File.Transfer
+	OpSync                              // File.Sync
+	OpCall                              // Call
+)
+
+// Request is one request to a Queue.
+type Request struct {
+	Op       RequestOp
+	File     *File     // of all but OpCall
+	Buf      []byte    // of OpRead and OpWrite
+	Off      int64     // likewise
+	Transfer *Transfer // of OpTransfer
+
+	// Call is anything else, which takes its turn with the rest. It must return when its context has
+	// ended.
+	Call func(ctx context.Context) (int64, error)
+
+	// Tag comes back with the completion.
+	Tag any
+
+	// Then, if not nil, is called when the request is over, before the completion can be taken. It
+	// must not block, nor use the queue.
+	Then func(n int64, err error)
 }
 
-func newEndings() endings {
-	return endings{token: make(chan struct{}, 1), round: newTurn(),
-		waiting: map[*inode]int{}, writers: map[writerOf]int{}}
+// Completion is a request that is over, with what the call would have returned.
+type Completion struct {
+	Tag any
+	Op  RequestOp
+	N   int64
+	Err error // io.EOF as it is
 }
 
-// count adds to, or takes from, the numbers of one thing.
-func count[K comparable](m map[K]int, k K, by int) {
-	if m[k] += by; m[k] == 0 {
-		delete(m, k)
+// NewQueue makes a queue. Requests are carried out under ctx: when that ends those under way end as
+// canceled, and later ones, too. The queue must be closed, before the FS.
+func (fs *FS) NewQueue(ctx context.Context, opts QueueOptions) *Queue {
+	if opts.Depth <= 0 {
+		opts.Depth = queueDepth
 	}
+	q := &Queue{fs: fs, opts: opts, ctx: ctx, poke: make(chan struct{}, 1),
+		over: make(chan struct{}), gone: make(chan struct{})}
+	q.stop = context.AfterFunc(ctx, q.cancel)
+	go q.tend()
+	return q
 }
 
-// writes tells whether a handle may write to a file that is known.
-func (e *ending) writes() bool { return e.node != nil && e.flags&meta.OpenWrite != 0 }
-
-func (e *ending) writer() writerOf { return writerOf{e.node, e.caller.Session} }
-
-func (q *endings) put(e ending) {
-	q.add(e)
-	q.wake()
+// Submit begins a request. It does not wait for servers, nor for other requests; what is written
+// volatile it may copy. errs.Again: the queue is full, so completions must be taken first.
+// errs.Closed, errs.Invalid: it is closed, or the request is none. All other errors are the
+// completion's.
+func (q *Queue) Submit(r *Request) error {
+	if r.Op < OpRead || r.Op > OpCall || (r.Op == OpCall) != (r.Call != nil) ||
+		(r.Op == OpCall) != (r.File == nil) || (r.Op == OpTransfer) != (r.Transfer != nil) ||
+		r.File != nil && r.File.fs != q.fs {
+		return errs.Newf(errs.Invalid, "client.Submit", "", "request %d", r.Op)
+	}
+	q.mu.Lock()
+	err := q.refusesLocked()
+	if err == nil {
+		q.under++
+	}
+	q.mu.Unlock()
+	if err == nil {
+		q.begin(&queued{Request: *r})
+	}
+	return err
 }
 
-// add is put for who wakes nobody.
-func (q *endings) add(e ending) {
+func (q *Queue) refusesLocked() error {
+	switch {
+	case q.closed:
+		return errs.New(errs.Closed, "client.Queue", "", nil)
+	case q.under+len(q.done) >= q.opts.Depth:
+		return errs.Newf(errs.Again, "client.Submit", "", "%d requests are under way, or were not "+
+			"taken", q.opts.Depth)
+	}
+	return nil
+}
+
+// Free is how many requests may be submitted before completions must be taken.
+func (q *Queue) Free() int {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.list = append(q.list, e)
-	if e.writes() {
-		count(q.waiting, e.node, 1)
-		count(q.writers, e.writer(), 1)
+	return q.opts.Depth - q.under - len(q.done)
+}
+
+// Poll takes completions that are there.
+func (q *Queue) Poll(to []Completion) int {
+	n, _ := q.Wait(q.ctx, to, 0)
+	return n
+}
+
+// Wait takes completions, as many as to has room for, when there are at least some of them, or
+// nothing is under way any more. If ctx ends before, it returns those that are there, and why; if
+// the queue is closed, errs.Closed.
+func (q *Queue) Wait(ctx context.Context, to []Completion, least int) (int, error) {
+	least = min(least, len(to))
+	q.work()
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	var err error
+	for err == nil && !q.closed && len(q.done) < least && q.under > 0 {
+		if len(q.ready) > 0 {
+			q.mu.Unlock()
+			q.work()
+			q.mu.Lock()
+			continue
+		}
+		q.waiting++
+		err = errs.Wrap("client.Queue", "", q.changed.Wait(ctx, &q.mu))
+		q.waiting--
+	}
+	if len(q.ready) > 0 { // it was this goroutine that was told
+		q.pokeLocked()
+	}
+	if q.closed {
+		return 0, errs.New(errs.Closed, "client.Queue", "", nil)
+	}
+	n := copy(to, q.done)
+	rest := copy(q.done, q.done[n:])
+	clear(q.done[rest:])
+	if q.done = q.done[:rest]; n > 0 && rest == 0 && q.opts.Readable != nil {
+		q.opts.Readable(false)
+	}
+	if len(q.done) > 0 {
+		q.changed.WakeAll() // others who wait may be content with less
+	}
+	return n, err
+}
+
+// Close refuses further requests, waits for those that are under way, and drops what was not taken.
+// Who does not want to wait ends the context before. A second Close waits, too.
+func (q *Queue) Close() {
+	q.mu.Lock()
+	first := !q.closed
+	q.closed = true
+	q.changed.WakeAll()
+	for q.under+q.calls.workers+q.rests.workers > 0 {
+		_ = q.changed.Wait(context.Background(), &q.mu) // which does not end
+	}
+	if len(q.done) > 0 && q.opts.Readable != nil {
+		q.opts.Readable(false)
+	}
+	q.done = nil
+	q.mu.Unlock()
+	if first {
+		q.stop()
+		close(q.over)
+	}
+	<-q.gone
+}
+
+// end is the end of a request.
+func (q *Queue) end(a *queued, n int64, err error) {
+	if a.Then != nil {
+		a.Then(n, err)
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.under--
+	q.done = append(q.done, Completion{Tag: a.Tag, Op: a.Op, N: n, Err: err})
+	if len(q.done) == 1 && q.opts.Readable != nil && !q.closed {
+		q.opts.Readable(true)
+	}
+	q.changed.WakeAll()
+}
+
+// guarded runs what touches the memory of requests.
+func (q *Queue) guarded(run func() error) error {
+	if q.opts.Guard == nil {
+		return run()
+	}
+	return q.opts.Guard(run)
+}
+
+// tend is the queue's goroutine.
+func (q *Queue) tend() {
+	defer close(q.gone)
+	for {
+		select {
+		case <-q.poke:
+			q.work()
+		case <-q.over:
+			return
+		}
 	}
 }
 
-func (q *endings) wake() {
+func (q *Queue) pokeLocked() {
 	select {
-	case q.token <- struct{}{}:
+	case q.poke <- struct{}{}:
 	default:
 	}
 }
 
-// rest is the pause after a round that has left something. A service that is away is not bothered
-// meanwhile; what only waits for somebody of this client keeps nobody else waiting. false: ctx has
-// ended.
-func (q *endings) rest(ctx context.Context, pause time.Duration, refused bool) bool {
-	defer q.wake()
-	if refused {
-		return wait.Sleep(ctx, pause)
-	}
-	timer := time.NewTimer(min(pause, pauseMax))
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-q.token:
-	case <-timer.C:
-	}
-	return true
-}
-
-// giveBack returns what is left of all that was taken.
-func (q *endings) giveBack(left []ending) {
+// work finishes messages that were answered, until there are none.
+func (q *Queue) work() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	for i := range q.busy {
-		if e := &q.busy[i]; e.writes() {
-			count(q.writers, e.writer(), -1)
-		}
+	for len(q.ready) > 0 {
+		m := q.ready[0]
+		rest := copy(q.ready, q.ready[1:])
+		q.ready[rest] = nil
+		q.ready = q.ready[:rest]
+		q.mu.Unlock()
+		q.finish(m)
+		q.mu.Lock()
 	}
-	for i := range left {
-		if e := &left[i]; e.writes() {
-			count(q.waiting, e.node, 1)
-			count(q.writers, e.writer(), 1)
-		}
+	q.summoned = false
+}
+
+// answered notes that a message can be finished, and tells somebody. It is called with locks of the
+// transport held.
+func (q *Queue) answered(m *posting) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	m.answered = true
+	q.readyLocked(m)
+}
+
+func (q *Queue) readyLocked(m *posting) {
+	if !m.flying.In() || m.taken { // it is just being sent, or was finished
+		return
 	}
-	q.list, q.busy = append(left, q.list...), nil
-}
-
-// take takes all, or with n those of one file. Somebody must give back what is left.
-func (q *endings) take(n *inode) []ending {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	list, rest := q.list, []ending(nil)
-	if n != nil {
-		list = nil
-		for _, e := range q.list {
-			if e.node == n {
-				list = append(list, e)
-			} else {
-				rest = append(rest, e)
-			}
-		}
+	m.taken = true
+	q.ready = append(q.ready, m)
+	if q.summoned {
+		return
 	}
-	q.list, q.busy = rest, slices.Clone(list)
-	for i := range list {
-		if e := &list[i]; e.writes() {
-			count(q.waiting, e.node, -1)
-		}
+	q.summoned = true
+	if q.waiting > 0 {
+		q.changed.WakeAll()
+	} else {
+		q.pokeLocked()
 	}
-	return list
 }
 
-// ended takes out what is not at the service any more, before all that was taken is given back: a
-// service that is restarted meanwhile must not hear of it again.
-func (q *endings) ended(items []item) {
-	gone := make(map[uint64]bool, len(items)) // numbers of handles are random
-	for i := range items {
-		if items[i].gone {
-			gone[items[i].handle] = true
-		}
+// cancel ends what is under way: the context has ended. What is carried out by goroutines ends by
+// itself.
+func (q *Queue) cancel() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for m := q.flying.First(); m != nil; m = m.flying.Next() {
+		q.readyLocked(m)
 	}
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	q.busy = slices.DeleteFunc(q.busy, func(e ending) bool {
-		ended := e.node != nil && gone[e.handle]
-		if ended && e.writes() {
-			count(q.writers, e.writer(), -1)
-		}
-		return ended
-	})
-}
-
-func (q *endings) count() int {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	return len(q.list) + len(q.busy)
-}
-
-// all lists the queue, with what is being closed.
-func (q *endings) all() []ending {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	return slices.Concat(q.busy, q.list)
-}
-
-// untold tells whether something was written to a file in the queue that the service does not know.
-func (q *endings) untold() bool {
-	return slices.ContainsFunc(q.all(), func(e ending) bool {
-		return e.writes() && e.node.untold()
-	})
-}
-
-// waits tells whether a handle of a file that may write waits to be closed.
-func (q *endings) waits(n *inode) bool {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	return q.waiting[n] > 0
-}
-
-// handles appends those of a file that may write, and are of the session.
-func (q *endings) handles(n *inode, session uint64, to []uint64) []uint64 {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	left := q.writers[writerOf{n, session}]
-	for _, list := range [][]ending{q.busy, q.list} {
-		for i := 0; i < len(list) && left > 0; i++ {
-			if e := &list[i]; e.writes() && e.writer() == (writerOf{n, session}) {
-				to = append(to, e.handle)
-				left--
-			}
-		}
-	}
-	return to
-}
-
-// has tells whether a handle of a file that may write, and is of the session, is in the queue.
-func (q *endings) has(n *inode, session uint64) bool {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	return q.writers[writerOf{n, session}] > 0
 }

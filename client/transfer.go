@@ -35,7 +35,7 @@ func (f *File) ReadAt(ctx context.Context, p []byte, off int64) (int, error) {
 	if n, done, err := f.readSmallAt(ctx, p, off); done {
 		return n, err
 	}
-	size, err := f.sizeFor(ctx, off+int64(len(p)))
+	size, seen, err := f.sizeSeen(ctx, off+int64(len(p)))
 	if err != nil {
 		return 0, err
 	}
@@ -45,6 +45,12 @@ func (f *File) ReadAt(ctx context.Context, p []byte, off int64) (int, error) {
 	n := int(min(int64(len(p)), size-off))
 	if err := f.one(ctx, reading, p[:n], off); err != nil {
 		return 0, errs.Wrap("client.Read", "", err)
+	}
+	if f.node.doubts(seen) {
+		if size, err = f.sizeFor(ctx, off+int64(n)); err != nil {
+			return 0, err
+		}
+		n = int(max(min(int64(n), size-off), 0))
 	}
 	if n < len(p) {
 		return n, io.EOF
@@ -205,10 +211,11 @@ func (f *File) startable(shares []share) bool {
 // readStarted sends all requests, and waits for one after the other. Those that could not be sent
 // at once, or whose server was lost, follow when the others are over: see msg.Conn.TryStart.
 func (f *File) readStarted(ctx context.Context, g *grant, seq uint64, shares []share) error {
-	under := make([]iod.Reading, len(shares))
+	under := make([]iod.Started, len(shares))
 	for i := range shares {
 		r := &shares[i].requests[0]
-		under[i] = f.fs.starter.TryRead(ctx, f.target(g, seq, shares[i].stripe), r.object, &r.memory)
+		under[i], _ = f.fs.starter.TryRead(ctx, f.target(g, seq, shares[i].stripe), r.object,
+			&r.memory, nil)
 	}
 	failed := make([]error, len(shares))
 	var wg sync.WaitGroup
@@ -216,8 +223,8 @@ func (f *File) readStarted(ctx context.Context, g *grant, seq uint64, shares []s
 		if under[i] == nil {
 			continue
 		}
-		_, err := under[i].Finish(ctx)
-		if errs.KindOf(err) == errs.Corrupt || err != nil && errs.Passes(ctx, err) {
+		_, again, err := under[i].Finish(ctx)
+		if again {
 			under[i] = nil
 			continue
 		}
@@ -306,18 +313,46 @@ func (f *File) target(g *grant, seq uint64, s int) iod.Target {
 	}
 }
 
+// sight is what was known of a file's end when a read began.
+type sight struct {
+	seq      uint64
+	recalled bool
+}
+
+// doubts tells whether a file may have been cut since: then zeroes that a read has found may lie
+// behind its end.
+func (n *inode) doubts(seen sight) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.truncSeq != seen.seq || n.recalled && !seen.recalled
+}
+
 // sizeFor returns the file's size for an access that ends at end. If that is beyond what is known,
 // or a lease was recalled, or the handle is strict, the service is asked, unless there is one.
 func (f *File) sizeFor(ctx context.Context, end int64) (int64, error) {
-	f.node.mu.Lock()
-	size, recalled := f.node.size, f.node.recalled
-	f.node.mu.Unlock()
+	size, _, err := f.sizeSeen(ctx, end)
+	return size, err
+}
+
+// sizeSeen is sizeFor for who looks afterwards whether that is still so.
+func (f *File) sizeSeen(ctx context.Context, end int64) (int64, sight, error) {
+	size, seen, recalled := f.node.sight()
 	if end <= size && !recalled && !f.strict || f.fixed {
-		return size, nil
+		return size, seen, nil
 	}
+	_, seen, _ = f.node.sight()
 	a, err := f.fs.statNode(ctx, f.node.ino)
 	if err != nil {
-		return 0, err
+		return 0, seen, err
 	}
-	return a.Size, nil
+	if a.TruncSeq > seen.seq {
+		seen.seq = a.TruncSeq // the answer knows of it
+	}
+	return a.Size, seen, nil
+}
+
+func (n *inode) sight() (size int64, seen sight, recalled bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.size, sight{n.truncSeq, n.recalled}, n.recalled
 }

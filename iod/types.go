@@ -93,19 +93,30 @@ type Data interface {
 	Sync(ctx context.Context, t Target) (Mark, error)
 }
 
-// Starter is what a Data offers that can begin a read without waiting: one goroutine sends reads to
-// several servers and then waits for one after the other.
+// Starter is what a Data offers that can begin requests without waiting: one goroutine has several
+// of them under way.
 type Starter interface {
-	// TryRead is the first half of Read. nil: something would have to be waited for, or it fails:
-	// Read does it, after the reads that are under way were finished.
-	TryRead(ctx context.Context, t Target, object seg.Access, m *msg.Memory) Reading
+	// TryRead is the first half of Read, TryWrite of Write. nil: something would have to be waited
+	// for, or it fails; Read or Write does it. full says that it is a credit, memory or a number
+	// that is missing, which requests under way give back: who has some under way may try again when
+	// one of them was finished, and must not wait for it before.
+	//
+	// ready, if not nil, is called when Finish will not wait: see msg.Request.
+	TryRead(ctx context.Context, t Target, object seg.Access, m *msg.Memory, ready func()) (
+		s Started, full bool)
+	TryWrite(ctx context.Context, t Target, object seg.Access, m *msg.Memory,
+		d stripe.Durability, ready func()) (s Started, full bool)
 }
 
-// Reading is a read that is under way. The memory is its own until Finish returns, which is called
-// once. It is tried once: what fails because the server is away, or with errs.Corrupt, Read does
-// again.
-type Reading interface {
-	Finish(ctx context.Context) (Mark, error)
+// Started is a request that is under way. The memory is its own until it is over.
+type Started interface {
+	// Finish waits for the answer to the one attempt that was made. It is called once. If it says
+	// again, the server was lost, or the data arrived damaged: the request is not over, and Complete
+	// must follow.
+	Finish(ctx context.Context) (m Mark, again bool, err error)
+
+	// Complete carries the same request out to its end, as Read and Write do.
+	Complete(ctx context.Context) (Mark, error)
 }
 
 // Room is memory of a Keeper. It belongs to who has reserved it, until it is written by WriteKept

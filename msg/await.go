@@ -13,8 +13,13 @@ import (
 
 // await waits for the reply, the end of ctx, the time limit or the end of the connection.
 func (c *Conn) await(ctx context.Context, s *slot) error {
+	if s.ready != nil {
+		if over, err := c.outcome(s); over {
+			return err
+		}
+	}
 	for {
-		if !s.patient && c.duty.Take() { // never with ProgressThread
+		if !s.patient && s.ready == nil && c.duty.Take() { // never with ProgressThread
 			return c.pollFor(ctx, s)
 		}
 		if _, ok := wait.For(ctx, s.wake); !ok {
@@ -74,12 +79,12 @@ func (c *Conn) standby() bool {
 // as those who do, who may all be gone.
 func (c *Conn) pressing() bool { return c.patient.Load() > 0 }
 
-// wakeWaiting makes one waiting caller poll for the others.
+// wakeWaiting makes one waiting caller poll for the others, if there is one that polls.
 func (c *Conn) wakeWaiting() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for i := range c.slots {
-		if s := &c.slots[i]; s.state == slotWaiting && !s.patient {
+		if s := &c.slots[i]; s.state == slotWaiting && !s.patient && s.ready == nil {
 			s.signal()
 			return true
 		}

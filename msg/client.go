@@ -161,7 +161,7 @@ func (c *Conn) claim(ctx context.Context, req *Request, window int64) (*slot, er
 	last := len(c.free) - 1 // there is one: a slot is freed before its credit comes back
 	s := &c.slots[c.free[last]]
 	c.free = c.free[:last]
-	s.window, s.patient = window, req.Patient
+	s.window, s.patient, s.ready = window, req.Patient, req.Ready
 	s.id += 1 << 16 // above the slot's index, so that ids of one connection never repeat
 	c.setLocked(s, slotWaiting)
 	s.outcome, s.deadline = nil, time.Time{}

@@ -56,9 +56,10 @@ type slot struct {
 	wake    chan struct{} // room for one: reply, death or time limit
 
 	state      slotState
-	patient    bool // its caller never polls
-	cancelDue  bool // a cancellation is to be sent
-	cancelSent bool // a cancellation was sent
+	patient    bool   // its caller never polls
+	ready      func() // Request.Ready of one that waits
+	cancelDue  bool   // a cancellation is to be sent
+	cancelSent bool   // a cancellation was sent
 	id         uint64
 	timed      bool      // the sweep ends it, because the caller's context has no deadline
 	deadline   time.Time // set by the sweep when it first finds the request waiting
@@ -165,6 +166,9 @@ func (c *Conn) setLocked(s *slot, to slotState) {
 	if s.state == slotWaiting {
 		count.Add(-1)
 	}
+	if to == slotFree || to == slotAbandoned {
+		s.ready = nil
+	}
 	if to == slotWaiting && count.Add(1) == 1 && s.patient {
 		c.node.watchdog.Hurry()
 	}
@@ -193,6 +197,14 @@ func (c *Conn) outcome(s *slot) (over bool, err error) {
 
 // lends tells whether the slot's request still uses the caller's memory.
 func (s *slot) lends() bool { return len(s.grants) > 0 || s.eager >= 0 }
+
+// over wakes the caller, whose wait is over.
+func (s *slot) over() {
+	s.signal()
+	if s.ready != nil {
+		s.ready()
+	}
+}
 
 // signal wakes the caller. One signal in the channel is as good as two, and one that comes
 // too late wakes the slot's next caller for nothing: see await.

@@ -40,12 +40,16 @@ func (c *Conn) answered(buf int, h *wire.Header, body, inline []byte) {
 		c.setLocked(s, slotAnswered)
 		s.recv, s.header = buf, *h
 		s.body, s.inline = body, inline
+		ready := s.ready
 		c.mu.Unlock()
 		if c.self == s { // its own caller polls
 			c.hit = true
 		} else {
 			c.node.woken.Add(1)
 			s.signal()
+		}
+		if ready != nil {
+			ready()
 		}
 	case slotAbandoned:
 		c.mu.Unlock()
@@ -114,7 +118,7 @@ func (c *Conn) died(err error) {
 	for i := range c.slots {
 		if s := &c.slots[i]; s.state == slotWaiting {
 			s.outcome = err
-			s.signal()
+			s.over()
 		}
 	}
 }
@@ -161,7 +165,7 @@ func (c *Conn) expire(now time.Time) (expired, stuck bool) {
 		}
 		if s.outcome == nil {
 			s.outcome = errs.New(errs.TimedOut, "msg", c.name, nil)
-			s.signal()
+			s.over()
 			expired = true
 		}
 		stuck = stuck || now.Sub(s.deadline) > c.node.opts.PeerTimeout

@@ -19,6 +19,8 @@ type Started struct {
 // never waits. ok is false where it would have to, for a credit; and where it fails, too: Call says
 // why.
 //
+// A request with Ready is waited for by nobody: other goroutines poll for it.
+//
 // Who has started requests and would have to wait for something that another one may hold, a
 // credit above all, finishes them first: two that wait for each other's would wait for ever.
 func (c *Conn) TryStart(ctx context.Context, req *Request) (st Started, ok bool) {
@@ -34,7 +36,20 @@ func (c *Conn) TryStart(ctx context.Context, req *Request) (st Started, ok bool)
 		_ = c.unsubmit(s, err) // who calls hears it
 		return Started{}, false
 	}
+	if req.Ready != nil && !c.duty.Taken() {
+		c.standby() // nobody else may poll; who just leaves the duty sees that this one waits
+	}
 	return Started{c, s, req}, true
+}
+
+// Full tells whether TryStart of a request with n bytes of data would have to wait for a credit.
+func (c *Conn) Full(n int64) bool {
+	if n <= int64(c.rung.limits.InlineMax) {
+		n = 0
+	}
+	u := c.credits.Usage()
+	return u.Waiting > 0 || u.Count >= len(c.slots) ||
+		u.Bytes+min(n, int64(c.node.opts.Window)) > int64(c.node.opts.Window)
 }
 
 // Finish is the second half of Call: it waits for the reply. It is called once.

@@ -100,3 +100,64 @@ func TestStartNeverWaits(t *testing.T) {
 	}
 	close(h.open)
 }
+
+// TestReady: who has started requests hears of each reply, and of the end of the connection, while
+// nobody waits; Finish does not wait then. Calls of others go on meanwhile.
+func TestReady(t *testing.T) {
+	for _, p := range providers() {
+		t.Run(p.name, func(t *testing.T) {
+			h := &ordered{open: make(chan struct{})}
+			r := newRig(t, p, HandlerFunc(func(ctx context.Context, c *Call) {
+				if c.Header().Op == 1 {
+					h.Serve(ctx, c)
+					return
+				}
+				_ = c.Reply(c.Body(), 0)
+			}), func(c, _ *Options) { c.Credits = 8 })
+			ctx := context.Background()
+			ready := make(chan int, 100)
+			start := func(op uint16, i int) Started {
+				st, ok := r.conn.TryStart(ctx, &Request{Op: op, Body: []byte{byte(i)},
+					Ready: func() { ready <- i }})
+				if !ok {
+					t.Fatal("nothing was started")
+				}
+				return st
+			}
+			var rep Reply
+			for round := range 50 {
+				under := map[int]Started{}
+				for i := range 4 {
+					under[i] = start(2, i)
+				}
+				if round%2 == 0 {
+					if err := r.conn.Call(ctx, &Request{Op: 2, Body: []byte{9}}, &rep); err != nil {
+						t.Fatal(err)
+					}
+				}
+				for len(under) > 0 {
+					i := <-ready // from whoever polls
+					st, ok := under[i]
+					if !ok {
+						t.Fatalf("told of request %d twice", i)
+					}
+					delete(under, i)
+					ended, cancel := context.WithCancel(ctx)
+					cancel() // it does not wait
+					if err := st.Finish(ended, &rep); err != nil || rep.Body[0] != byte(i) {
+						t.Fatalf("request %d: %v, %v", i, rep.Body, err)
+					}
+				}
+			}
+			st := start(1, 7) // it is not answered
+			r.conn.Drop("the test")
+			if i := <-ready; i != 7 {
+				t.Errorf("told of request %d", i)
+			}
+			if err := st.Finish(ctx, &rep); errs.KindOf(err) != errs.Disconnected {
+				t.Errorf("after the end of the connection: %v", err)
+			}
+			close(h.open)
+		})
+	}
+}

@@ -63,6 +63,12 @@ type Request struct {
 	// does not poll meanwhile: others would have to be woken for each of their answers.
 	Patient bool
 
+	// Ready, if not nil, is for who sends requests by TryStart and waits for none of them alone: it
+	// is called when the reply is here, or when there will be none, so that Finish does not wait. It
+	// may be called again, and a moment after Finish, too. It is called on any goroutine, with locks
+	// held: it must not block, nor use the connection. Others poll for such a request.
+	Ready func()
+
 	// By makes request data travel by one protocol, for measuring. Default ByLimits.
 	By Protocol
 }

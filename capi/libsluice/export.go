@@ -39,6 +39,12 @@ const (
 		uint(capi.RequestBytes-C.sizeof_struct_sluice_request)
 	_ = uint(C.sizeof_struct_sluice_completion-capi.CompletionBytes) +
 		uint(capi.CompletionBytes-C.sizeof_struct_sluice_completion)
+	_ = uint(C.sizeof_struct_sluice_array_info-capi.ArrayInfoBytes) +
+		uint(capi.ArrayInfoBytes-C.sizeof_struct_sluice_array_info)
+	_ = uint(C.sizeof_struct_sluice_slice-capi.SliceBytes) +
+		uint(capi.SliceBytes-C.sizeof_struct_sluice_slice)
+	_ = uint(C.sizeof_struct_sluice_tiling-capi.TilingBytes) +
+		uint(capi.TilingBytes-C.sizeof_struct_sluice_tiling)
 	_ = uint(C.sizeof_struct_sluice_dirent-capi.DirentBytes) +
 		uint(capi.DirentBytes-C.sizeof_struct_sluice_dirent)
 	_ = uint(C.sizeof_struct_sluice_statfs-capi.StatfsBytes) +

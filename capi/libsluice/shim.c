@@ -359,6 +359,69 @@ int sluice_complete(sluice_queue *queue, struct sluice_completion *completions, 
 
 int sluice_queue_destroy(sluice_queue *queue) { CALL(-1, sluiceGoQueueDestroy(P(queue), TEXT)); }
 
+/* ---- arrays --------------------------------------------------------------------------------- */
+
+sluice_array *sluice_array_open(sluice_file *file)
+{
+	HANDLE(sluice_array, sluiceGoArrayOpen(P(file), TEXT));
+}
+
+sluice_array *sluice_array_create(sluice_file *file, const char *dtype, unsigned axes,
+                                  const int64_t *shape, unsigned flags)
+{
+	HANDLE(sluice_array, sluiceGoArrayCreate(P(file), P(dtype), axes, P(shape), flags, TEXT));
+}
+
+sluice_array *sluice_array_raw(sluice_file *file, int64_t off, const char *dtype, unsigned axes,
+                               const int64_t *shape, unsigned flags)
+{
+	HANDLE(sluice_array, sluiceGoArrayRaw(P(file), off, P(dtype), axes, P(shape), flags, TEXT));
+}
+
+int sluice_array_close(sluice_array *array) { CALL(-1, sluiceGoArrayClose(P(array), TEXT)); }
+
+int sluice_array_sync(sluice_array *array) { CALL(-1, sluiceGoArraySync(P(array), TEXT)); }
+
+int sluice_array_info(sluice_array *array, struct sluice_array_info *info)
+{
+	CALL(-1, sluiceGoArrayInfo(P(array), P(info), TEXT));
+}
+
+ssize_t sluice_array_read(sluice_array *array, const struct sluice_slice *slices, void *memory,
+                          const int64_t *strides)
+{
+	CALL(-1, sluiceGoArrayRead(P(array), P(slices), P(memory), P(strides), TEXT));
+}
+
+ssize_t sluice_array_write(sluice_array *array, const struct sluice_slice *slices,
+                           const void *memory, const int64_t *strides)
+{
+	CALL(-1, sluiceGoArrayWrite(P(array), P(slices), P(memory), P(strides), TEXT));
+}
+
+int sluice_array_grid(sluice_array *array, const struct sluice_tiling *tiling, int64_t *grid)
+{
+	CALL(-1, sluiceGoArrayGrid(P(array), P(tiling), P(grid), TEXT));
+}
+
+ssize_t sluice_array_tile_box(sluice_array *array, const struct sluice_tiling *tiling,
+                              const int64_t *at, int64_t *low, int64_t *high)
+{
+	CALL(-1, sluiceGoArrayTileBox(P(array), P(tiling), P(at), P(low), P(high), TEXT));
+}
+
+ssize_t sluice_array_read_tile(sluice_array *array, const struct sluice_tiling *tiling,
+                               const int64_t *at, void *memory, size_t len)
+{
+	CALL(-1, sluiceGoArrayReadTile(P(array), P(tiling), P(at), P(memory), len, TEXT));
+}
+
+ssize_t sluice_array_write_tile(sluice_array *array, const struct sluice_tiling *tiling,
+                                const int64_t *at, const void *memory, size_t len)
+{
+	CALL(-1, sluiceGoArrayWriteTile(P(array), P(tiling), P(at), P(memory), len, TEXT));
+}
+
 /* ---- names and attributes ------------------------------------------------------------------- */
 
 int sluice_stat(sluice_fs *fs, const char *path, struct sluice_stat *st)

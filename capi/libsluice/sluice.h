@@ -7,7 +7,7 @@
  * sluice_error() is the whole story in words, of the last call of this thread that failed. Results
  * of asynchronous requests are counts of bytes or negative errno values.
  *
- * Handles. sluice_fs, sluice_file, sluice_dir and sluice_queue are names of objects, never addresses
+ * Handles. sluice_fs, sluice_file, sluice_dir, sluice_queue and sluice_array are names of objects, never addresses
  * of memory. They are not followed: a handle that was closed, or that never was one, is EBADF.
  *
  * Threads. Every function may be called by any thread at any time, on the same objects too. A close
@@ -42,6 +42,7 @@ typedef struct sluice_fs sluice_fs;       /* a connection to a cluster */
 typedef struct sluice_file sluice_file;   /* an open file */
 typedef struct sluice_dir sluice_dir;     /* a directory that is being listed */
 typedef struct sluice_queue sluice_queue; /* asynchronous requests and their completions */
+typedef struct sluice_array sluice_array; /* an N-dimensional array in a file */
 
 /* The library's version as text, like "1.0 (build v0.4-12-gabcdef)"; it is never freed. */
 const char *sluice_version(void);
@@ -77,7 +78,7 @@ struct sluice_options {
 sluice_fs *sluice_connect(const char *where, const struct sluice_options *options);
 
 /*
- * sluice_disconnect closes every file, queue and directory of the connection, frees its memory,
+ * sluice_disconnect closes every file, queue, array and directory of the connection, frees its memory,
  * and makes all that was written durable; -1 if some of it could not be. The connection is gone in
  * either case. A program that ends by exit() or by returning from main disconnects by itself.
  */
@@ -296,6 +297,99 @@ int sluice_complete(sluice_queue *queue, struct sluice_completion *completions, 
 
 /* sluice_queue_destroy waits for what is under way, forgets its completions, and ends the queue. */
 int sluice_queue_destroy(sluice_queue *queue);
+
+/* ---- arrays --------------------------------------------------------------------------------- */
+
+/*
+ * An array is a file, NumPy's .npy or raw, seen as elements along axes. What is asked for is
+ * described, not copied together: a part of a million rows is one request to each server. Elements
+ * are moved as they are, bytes in the other order too. The file stays the program's, and must be
+ * open as long as the array is used; the array may be used by several threads.
+ *
+ * dtype is NumPy's name of what an element is: "<f8", "float32", ">i4", "S16", or a structure,
+ * "[('x', '<f4'), ('v', '<f8', (3,))]". EINVAL: it is none, a length is negative, or there are more
+ * than 64 axes; EFBIG: more elements than a file has room for.
+ */
+enum { SLUICE_AXES = 64 };
+enum { SLUICE_FORTRAN = 1 }; /* of an array: the first axis is the fastest. Else the last */
+
+/* sluice_array_open reads the header of a .npy file. EBADMSG, EINVAL: it is none. */
+sluice_array *sluice_array_open(sluice_file *file);
+
+/* sluice_array_create makes the file a .npy file, as long as it has to be, of zeroes. What it held
+ * is lost. */
+sluice_array *sluice_array_create(sluice_file *file, const char *dtype, unsigned axes,
+                                  const int64_t *shape, unsigned flags);
+
+/* sluice_array_raw is an array without a header that begins at off. It looks at nothing. */
+sluice_array *sluice_array_raw(sluice_file *file, int64_t off, const char *dtype, unsigned axes,
+                               const int64_t *shape, unsigned flags);
+
+/* sluice_array_close ends the array, not its file; sluice_array_sync is sluice_sync of that. */
+int sluice_array_close(sluice_array *array);
+int sluice_array_sync(sluice_array *array);
+
+struct sluice_array_info {
+	uint32_t size; /* sizeof(struct sluice_array_info), set before the call */
+	uint32_t axes;
+	int64_t shape[SLUICE_AXES];
+	uint64_t element; /* bytes of one */
+	int64_t offset;   /* of the first element in the file */
+	int64_t bytes;    /* of all elements */
+	uint32_t flags;   /* SLUICE_FORTRAN */
+	uint32_t reserved;
+	char dtype[128]; /* cut off where it is longer */
+};
+int sluice_array_info(sluice_array *array, struct sluice_array_info *info);
+
+/* Places along one axis: start, start + step, ..., count of them. A step of 0 is 1; it may be
+ * negative. All of them must be there (EINVAL). */
+struct sluice_slice {
+	int64_t start;
+	int64_t count;
+	int64_t step;
+};
+
+/*
+ * Read and write a part of an array: a slice for each axis; NULL: all of it. The element at the
+ * place (i, j, ...) of the part lies in memory at i * strides[0] + j * strides[1] + ... bytes from
+ * memory, which strides may take below memory, too. NULL: without gaps, the last axis the fastest.
+ * What lies between is not touched. They return how many bytes were moved. EINVAL: elements that
+ * are read overlap in memory, or the file is too short. EFAULT: from the first element to the last
+ * one memory is not all mapped.
+ */
+ssize_t sluice_array_read(sluice_array *array, const struct sluice_slice *slices, void *memory,
+                          const int64_t *strides);
+ssize_t sluice_array_write(sluice_array *array, const struct sluice_slice *slices,
+                           const void *memory, const int64_t *strides);
+
+/*
+ * Tiles cut an array into boxes of one shape, numbered along each axis from 0; those at the end are
+ * smaller. A tile is read with ghost cells, so many of its neighbours at both ends of each axis
+ * (NULL: none). Outside of the array nothing is read, unless the array is periodic (SLUICE_WRAP).
+ */
+enum { SLUICE_WRAP = 1, SLUICE_COLUMN_MAJOR = 2 };
+struct sluice_tiling {
+	uint32_t size; /* sizeof(struct sluice_tiling) */
+	uint32_t flags;
+	const int64_t *shape; /* of a tile, for each axis */
+	const int64_t *ghost; /* or NULL */
+};
+
+/* sluice_array_grid tells how many tiles there are along each axis. */
+int sluice_array_grid(sluice_array *array, const struct sluice_tiling *tiling, int64_t *grid);
+
+/* sluice_array_tile_box tells where the tile at a place of the grid lies, with its ghost cells: from
+ * low to high (not included), each of which may be NULL; and returns how many bytes it takes. */
+ssize_t sluice_array_tile_box(sluice_array *array, const struct sluice_tiling *tiling,
+                              const int64_t *at, int64_t *low, int64_t *high);
+
+/* Read a tile with its ghost cells; write one without them, from memory of the same shape. len is
+ * what sluice_array_tile_box returns (EINVAL), and so do they. */
+ssize_t sluice_array_read_tile(sluice_array *array, const struct sluice_tiling *tiling,
+                               const int64_t *at, void *memory, size_t len);
+ssize_t sluice_array_write_tile(sluice_array *array, const struct sluice_tiling *tiling,
+                                const int64_t *at, const void *memory, size_t len);
 
 /* ---- names and attributes ------------------------------------------------------------------- */
 

@@ -110,7 +110,8 @@ func frontTable() []layer {
 		{"mount/state", nil},
 		{"mount/keeper", []string{"mount", "mount/state"}}, // starts those that serve; serves nothing
 		// What a library for C has of the client; capi/libsluice only hands arguments over.
-		{"capi", []string{"client", "config", "fabric/tcp", "join", "meta", "msg", "peer"}},
+		{"capi", []string{"client", "client/array", "config", "fabric/tcp", "join", "meta", "msg",
+			"peer"}},
 		{"capi/...", []string{"capi"}},
 		{"nbd", nil},
 		{"nbd/volumeexport", []string{"client", "nbd", "stripe"}},

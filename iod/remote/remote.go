@@ -18,7 +18,7 @@
 //
 // Read remote.go first, then keep.go (kept changes), slots.go (numbers), replay.go (after a server
 // has lost its state), sync.go (how kept changes become durable), stage.go (memory that is not
-// registered) and start.go (several reads of one goroutine).
+// registered), start.go and startwrite.go (several requests of one goroutine).
 package remote
 
 import (
@@ -273,12 +273,31 @@ func (r *Remote) writeKept(ctx context.Context, t *iod.Target, k *kept, object s
 // sendKept sends data from where it is kept.
 func (r *Remote) sendKept(ctx context.Context, t *iod.Target, c *call, k *kept,
 	object seg.Access) (iod.Mark, error) {
+	if err := r.describe(t, c, k, object); err != nil {
+		r.forget(k)
+		return iod.Mark{}, err
+	}
+	return r.persist(ctx, t, c, k)
+}
+
+// describe makes the request of a kept write, and keeps it with the data.
+func (r *Remote) describe(t *iod.Target, c *call, k *kept, object seg.Access) error {
 	t.Stamp = k.stamp
 	c.encode(iod.OpWrite, t, &iod.Args{Access: object, Durability: stripe.Volatile,
 		Sums: c.summing.Sums()})
 	c.lend(k.payload())
 	c.req.Level = levelOf(iod.OpWrite, int64(k.data))
-	return r.send(ctx, t, c, k)
+	return k.describe(t, c)
+}
+
+// describe keeps the body of a request with the change's data.
+func (k *kept) describe(t *iod.Target, c *call) error {
+	k.body = copy(k.room.Bytes[k.data:], c.enc.B)
+	if k.body < len(c.enc.B) {
+		return errs.Newf(errs.TooBig, "iod.Write", t.Object.String(),
+			"a description of %d bytes", len(c.enc.B))
+	}
+	return nil
 }
 
 // Punch implements iod.Space.
@@ -297,7 +316,11 @@ func (r *Remote) Punch(ctx context.Context, t iod.Target, off, length int64,
 			if k != nil {
 				t.Stamp = k.stamp
 				c.encode(iod.OpPunch, &t, &args)
-				return r.send(ctx, &t, c, k)
+				if err := k.describe(&t, c); err != nil {
+					r.forget(k)
+					return iod.Mark{}, err
+				}
+				return r.persist(ctx, &t, c, k)
 			}
 		}
 		args.Durability = stripe.Durable
@@ -305,15 +328,9 @@ func (r *Remote) Punch(ctx context.Context, t iod.Target, off, length int64,
 	return r.once(ctx, &t, c, iod.OpPunch, &args, nil)
 }
 
-// send carries out a kept change. If it fails the change is dropped; its room, too, unless that is
-// still the caller's.
-func (r *Remote) send(ctx context.Context, t *iod.Target, c *call, k *kept) (iod.Mark, error) {
-	k.body = copy(k.room.Bytes[k.data:], c.enc.B)
-	if k.body < len(c.enc.B) {
-		r.forget(k)
-		return iod.Mark{}, errs.Newf(errs.TooBig, "iod.Write", t.Object.String(),
-			"a description of %d bytes", len(c.enc.B))
-	}
+// persist carries out a kept change, until it is acknowledged. If it fails the change is dropped;
+// its room, too, unless that is still the caller's.
+func (r *Remote) persist(ctx context.Context, t *iod.Target, c *call, k *kept) (iod.Mark, error) {
 	for {
 		err := r.doSummed(ctx, t, c)
 		var mark iod.Mark

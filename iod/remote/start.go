@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/sluice-storage/sluice/errs"
+	"github.com/sluice-storage/sluice/fabric"
 	"github.com/sluice-storage/sluice/iod"
 	"github.com/sluice-storage/sluice/mem"
 	"github.com/sluice-storage/sluice/mover"
@@ -11,8 +12,10 @@ import (
 	"github.com/sluice-storage/sluice/seg"
 )
 
-// reading is a read that was sent.
-type reading struct {
+// started is what requests that were sent without waiting have in common. They are begun where the
+// connection is there and its server's verifier known, nothing is to be replayed, there is a
+// credit, and the memory is reached as it is, or buffers are free.
+type started struct {
 	r      *Remote
 	c      *call
 	t      iod.Target
@@ -23,54 +26,80 @@ type reading struct {
 	sent   msg.Started
 }
 
-// TryRead implements iod.Starter. It does what an attempt of Read does where nothing has to be
-// waited for: the connection is there and its server's verifier known, nothing is to be replayed,
-// there is a credit, and the memory is reached as it is, or buffers are free.
-func (r *Remote) TryRead(ctx context.Context, t iod.Target, object seg.Access,
-	m *msg.Memory) iod.Reading {
+// reading is a read that was sent.
+type reading struct{ started }
+
+// usable is the connection to a target's server, unless something has to be done before it is used.
+func (r *Remote) usable(t *iod.Target, m *msg.Memory) *msg.Conn {
 	srv := r.server(t.Server)
 	conn := srv.conn.Load()
 	if conn == nil || conn.Err() != nil || srv.stale.Load() != 0 || check(m) != nil {
 		return nil
 	}
-	r.spareSums(&t)
-	x := &reading{r: r, t: t, object: object, m: m}
-	x.c = r.take(iod.OpRead, &x.t, &iod.Args{Access: object})
-	x.c.conn = conn
-	x.c.req.In, x.c.req.Level = m, levelOf(iod.OpRead, m.Len())
-	if !x.place(conn) {
-		r.put(x.c)
-		return nil
-	}
-	var ok bool
-	if x.sent, ok = conn.TryStart(ctx, &x.req); !ok {
-		x.end()
-		return nil
-	}
-	return x
+	return conn
 }
 
-// place settles where the data will arrive. Registering is left to Read: it takes long.
-func (x *reading) place(conn *msg.Conn) bool {
+// TryRead implements iod.Starter.
+func (r *Remote) TryRead(ctx context.Context, t iod.Target, object seg.Access, m *msg.Memory,
+	ready func()) (s iod.Started, full bool) {
+	conn := r.usable(&t, m)
+	if conn == nil {
+		return nil, false
+	}
+	if conn.Full(m.Len()) {
+		return nil, true
+	}
+	r.spareSums(&t)
+	x := &reading{started{r: r, t: t, object: object, m: m}}
+	x.c = r.take(iod.OpRead, &x.t, &iod.Args{Access: object})
+	x.c.req.In, x.c.req.Level = m, levelOf(iod.OpRead, m.Len())
+	ok, full := x.place(conn)
+	if ok {
+		ok, full = x.start(ctx, conn, ready)
+	}
+	if !ok {
+		x.end()
+		return nil, full
+	}
+	return x, false
+}
+
+// start sends the request.
+func (x *started) start(ctx context.Context, conn *msg.Conn, ready func()) (ok, full bool) {
+	x.c.conn = conn
+	x.req.Ready = ready
+	if x.sent, ok = conn.TryStart(ctx, &x.req); ok {
+		return true, false
+	}
+	return false, ctx.Err() == nil && conn.Err() == nil && conn.Full(x.m.Len())
+}
+
+// place settles where the data is, or will arrive. Registering is left to Read and Write: it takes
+// long.
+func (x *started) place(conn *msg.Conn) (ok, full bool) {
 	how, why := mem.Gather, "one piece"
 	if op := x.m.Operation; op != nil && op.Method != mem.Auto {
 		how, why = op.Method, op.Why
 	} else if n := x.m.Access.Pieces(); n > 1 {
-		how, why = x.r.shapes.Choose(conn.Caps(), mover.Shape{Fragments: int(n), Bytes: x.m.Len()})
+		how, why = x.r.shapes.Choose(conn.Caps(), mover.Shape{Put: x.c.req.Out != nil,
+			Fragments: int(n), Bytes: x.m.Len()})
 	}
 	x.req = x.c.req
 	direct := x.r.opts.Buffers == nil || conn.Direct(x.m)
 	if x.m.Len() <= int64(conn.InlineRoom()) || direct && how != mem.Pack {
 		x.m.Note(conn.Caps().Provider, how, why)
-		return true
+		return true, false
 	}
 	if x.r.opts.Buffers == nil || x.r.opts.Registrations != nil &&
 		x.r.opts.Registrations(conn.Domain()) != nil {
-		return false
+		return false, false
 	}
 	lender := x.r.opts.Buffers()
-	if lender == nil || !x.c.stage.tryTake(lender, int(x.m.Len())) {
-		return false
+	if lender == nil {
+		return false, false
+	}
+	if !x.c.stage.tryTake(lender, int(x.m.Len())) {
+		return false, true
 	}
 	if !direct {
 		why = "memory that the provider does not reach"
@@ -78,21 +107,33 @@ func (x *reading) place(conn *msg.Conn) bool {
 	x.m.Note(conn.Caps().Provider, mem.Pack, why)
 	x.staged = true
 	x.req = x.c.staged()
-	return true
+	return true, false
 }
 
-// end gives back what the read holds.
-func (x *reading) end() {
+// unstage gives the buffers back.
+func (x *started) unstage() {
 	if x.staged {
+		x.staged = false
 		x.c.stage.release()
 	}
+}
+
+// end gives back what the request holds.
+func (x *started) end() {
+	x.unstage()
 	x.r.put(x.c)
 }
 
-// Finish implements iod.Reading.
-func (x *reading) Finish(ctx context.Context) (iod.Mark, error) {
+// passes tells whether an attempt has failed so that another one is made.
+func passes(ctx context.Context, err error) bool {
+	return err != nil && (errs.KindOf(err) == errs.Corrupt || errs.Passes(ctx, err))
+}
+
+// Finish implements iod.Started.
+func (x *reading) Finish(ctx context.Context) (m iod.Mark, again bool, err error) {
 	defer x.end()
-	return x.finish(ctx)
+	m, err = x.finish(ctx)
+	return m, passes(ctx, err), err
 }
 
 func (x *reading) finish(ctx context.Context) (iod.Mark, error) {
@@ -116,4 +157,15 @@ func (x *reading) finish(ctx context.Context) (iod.Mark, error) {
 	x.r.counts.readSums.Add(1)
 	return mark, errs.Newf(errs.Corrupt, "iod.Read", x.t.Object.String(),
 		"data from %s does not match its checksum", serverName(x.t.Server))
+}
+
+// Complete implements iod.Started.
+func (x *reading) Complete(ctx context.Context) (iod.Mark, error) {
+	return x.r.Read(ctx, x.t, x.object, x.m)
+}
+
+// direct tells whether a connection moves memory as it is.
+func (r *Remote) direct(conn *msg.Conn, p []byte) bool {
+	return r.opts.Buffers == nil || len(p) <= conn.InlineRoom() ||
+		conn.Direct(&msg.Memory{Windows: []fabric.Sge{{Buf: p}}, Access: seg.Contig(0, int64(len(p)))})
 }
