@@ -63,7 +63,7 @@ func TestDeposed(t *testing.T) {
 	page := make([]byte, 4096)
 	for name, happen := range map[string]func(d *double){
 		"told": func(d *double) {
-			d.change(func(vol *client.Volume) { vol.Epoch = 2 })
+			d.change(func(vol *client.Volume) { vol.Epoch, vol.First = 2, 2 })
 		},
 		"refused": func(d *double) {
 			d.mu.Lock()
