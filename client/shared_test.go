@@ -40,6 +40,7 @@ type slow struct {
 	addr string
 	mu   sync.Mutex
 	left int // bytes that still pass; below 0: all
+	both []net.Conn
 	held chan struct{}
 	open chan struct{}
 }
@@ -63,6 +64,9 @@ func slowly(t testing.TB, to string) *slow {
 				near.Close()
 				continue
 			}
+			s.mu.Lock()
+			s.both = append(s.both, near, far)
+			s.mu.Unlock()
 			over.Go(func() { s.pass(far, near, s.let); far.Close() })
 			over.Go(func() { s.pass(near, far, func(n int) int { return n }); near.Close() })
 		}
@@ -128,6 +132,15 @@ func (s *slow) release() {
 	case <-s.open:
 	default:
 		close(s.open)
+	}
+}
+
+// cut ends all connections, as the death of a server does.
+func (s *slow) cut() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, c := range s.both {
+		c.Close()
 	}
 }
 
@@ -210,6 +223,7 @@ func succeed(t *testing.T, how How, size, after int, server string) {
 	<-net.held
 
 	if server == "is away" {
+		net.cut()
 		w.stop[at]()
 	}
 	came := make(chan *File, 1)
@@ -222,7 +236,11 @@ func succeed(t *testing.T, how How, size, after int, server string) {
 	}()
 	was := far.Epoch()
 	for far.Epoch() == was { // until it has heard of the successor
+		over := len(came) > 0
 		durably(t, far, pattern(100, 3), unit)
+		if over && far.Epoch() == was {
+			t.Fatal("the successor has begun no generation")
+		}
 	}
 	if server == "is away" {
 		select {
@@ -239,6 +257,7 @@ func succeed(t *testing.T, how How, size, after int, server string) {
 	want := pattern(2*unit, 4)
 	durably(t, f, want, 0)
 	if server == "starts again" {
+		net.cut()
 		w.stop[at]()
 		w.start[at]()
 	}
