@@ -113,6 +113,7 @@ func TestAttach(t *testing.T) {
 		{"grows", r.grows},
 		{"detached and attached again", r.again},
 		{"servers", r.servers},
+		{"TLS", r.tls},
 		{"foreground", r.foreground},
 		{"taken over", r.lost},
 		{"first read", r.firstRead},
