@@ -55,9 +55,9 @@ func (t turn) giveBack() { <-t }
 func serverName(id uint32) string { return fmt.Sprintf("I/O server %d", id) }
 
 // settle runs an operation on a file until it neither meets an expired capability nor a truncation,
-// nor a generation of those who share a volume, that this client did not know of. All requests of one attempt carry the same truncate sequence: a
-// write that raced with a truncation is repeated whole, so that it is never half before and half
-// after it.
+// nor a generation of those who share a volume, that this client did not know of. All requests of
+// one attempt carry the same truncate sequence: a write that raced with a truncation is repeated
+// whole, so that it is never half before and half after it.
 func (f *File) settle(ctx context.Context, op func(context.Context, *grant, uint64) error) error {
 	f.used.Store(true)
 	for try := 0; ; try++ {

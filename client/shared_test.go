@@ -179,9 +179,9 @@ func (w *wired) conn(addr string) *msg.Conn {
 	return c
 }
 
-// TestSharedSuccessor: a process that shares a volume dies with a write under way: its request is in
-// the network, or its data is, while the server pulls it. Another process succeeds it and writes to
-// the same place. Then the old one arrives: it is refused, by a server that was started again in
+// TestSharedSuccessor: a process that shares a volume dies with a write under way: its request is
+// in the network, or its data is, while the server pulls it. Another process succeeds it and writes
+// to the same place. Then the old one arrives: it is refused, by a server that was started again in
 // between, too, and by one that was away when the successor came, who had to wait for it. A third
 // client goes on all the time.
 func TestSharedSuccessor(t *testing.T) {
@@ -208,10 +208,10 @@ func succeed(t *testing.T, how How, size, after int, server string) {
 	const unit = 64 << 10
 	ctx := context.Background()
 	w := newWired(t, 2)
-	dead, next, third := w.dial(""), w.dial(""), w.dial("")
+	dead, next := w.dial(""), w.dial("")
 	v, err := dead.CreateVolume(ctx, "disk", 1<<20, unit, 2)
 	must(t, err)
-	old, far := joinVolume(t, dead, "disk"), joinVolume(t, third, "disk")
+	old, far := joinVolume(t, dead, "disk"), joinVolume(t, w.dial(""), "disk")
 	durably(t, old, pattern(2*unit, 1), 0)
 	at := v.Layout.Servers[0]
 	net := slowly(t, w.addrs[at])
@@ -268,19 +268,25 @@ func succeed(t *testing.T, how How, size, after int, server string) {
 	if err := last.say(w.conn(w.addrs[at])); errs.KindOf(err) != errs.Fenced {
 		t.Errorf("sent once more: %v", err)
 	}
-	got := make([]byte, len(want))
-	for name, f := range map[string]*File{"the successor": f, "another client": far} {
-		if _, err := f.ReadAt(ctx, got, 0); err != nil || !bytes.Equal(got, want) {
-			t.Errorf("%s does not find what the successor wrote: %v", name, err)
-		}
-	}
-	durably(t, far, want[:size], 0)
-	must(t, f.Close(ctx))
-	must(t, far.Close(ctx))
+	agree(t, want, f, far)
 }
 
-// TestSharersGoOn: while clients come and go, and lose their sessions, those who share a volume with
-// them write, trim and read without an error, and each finds what it wrote.
+// agree checks that clients find the same, and that each of them may write.
+func agree(t *testing.T, want []byte, files ...*File) {
+	t.Helper()
+	ctx := context.Background()
+	for i, f := range files {
+		got := make([]byte, len(want))
+		if _, err := f.ReadAt(ctx, got, 0); err != nil || !bytes.Equal(got, want) {
+			t.Errorf("client %d of those who are left does not find what was written: %v", i, err)
+		}
+		durably(t, f, want, 0)
+		must(t, f.Close(ctx))
+	}
+}
+
+// TestSharersGoOn: while clients come and go, and lose their sessions, those who share a volume
+// with them write, trim and read without an error, and each finds what it wrote.
 func TestSharersGoOn(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)

@@ -248,8 +248,8 @@ func testVolumeRejoin(e *env) {
 	e.joined(a, 0, all)
 }
 
-// testVolumeJoinFails: who cannot keep all earlier generations off has not joined, and is in nobody's
-// way; one that another one overtakes meanwhile has that one's generation.
+// testVolumeJoinFails: who cannot keep all earlier generations off has not joined, and is in
+// nobody's way; one that another one overtakes meanwhile has that one's generation.
 func testVolumeJoinFails(e *env) {
 	v := e.disk()
 	all := map[uint64]meta.Handle{}

@@ -82,8 +82,8 @@ func TestDeposed(t *testing.T) {
 	}
 }
 
-// TestSharing: a gateway that shares the volume goes on when others join, and when others of a later
-// group have it, it does not. All that it writes and trims is durable, by one request.
+// TestSharing: a gateway that shares the volume goes on when others join, and when others of a
+// later group have it, it does not. All that it writes and trims is durable, by one request.
 func TestSharing(t *testing.T) {
 	v, d := volumeWith(t, 1<<20, Options{Shared: true}, nil)
 	page := make([]byte, 4096)
