@@ -54,10 +54,10 @@ func (t turn) giveBack() { <-t }
 
 func serverName(id uint32) string { return fmt.Sprintf("I/O server %d", id) }
 
-// settle runs an operation on a file until it neither meets an expired capability nor a truncation
-// that this client did not know of. All requests of one attempt carry the same truncate sequence: a
-// write that raced with a truncation is repeated whole, so that it is never half before and half
-// after it.
+// settle runs an operation on a file until it neither meets an expired capability nor a truncation,
+// nor a generation of those who share a volume, that this client did not know of. All requests of
+// one attempt carry the same truncate sequence: a write that raced with a truncation is repeated
+// whole, so that it is never half before and half after it.
 func (f *File) settle(ctx context.Context, op func(context.Context, *grant, uint64) error) error {
 	f.used.Store(true)
 	for try := 0; ; try++ {
@@ -95,10 +95,30 @@ func (f *File) settle(ctx context.Context, op func(context.Context, *grant, uint
 			if rerr := f.refresh(ctx, g, seq, try); rerr != nil {
 				return rerr
 			}
+		case errs.Fenced:
+			if rerr := f.follow(ctx, g, err); rerr != nil {
+				return rerr
+			}
 		default:
 			return err
 		}
 	}
+}
+
+// follow goes on in the present generation of those who share a volume, after something was refused
+// that was sent in an earlier one: somebody has joined. refused is returned where that is not why.
+func (f *File) follow(ctx context.Context, g *grant, refused error) error {
+	if !f.shared {
+		return refused
+	}
+	if err := f.renewFrom(ctx, g); err != nil {
+		return err
+	}
+	now, err := f.live()
+	if err == nil && now.epoch <= g.epoch {
+		err = refused
+	}
+	return err
 }
 
 // renewFrom replaces a grant that was refused, unless somebody has done so already.

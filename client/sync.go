@@ -135,7 +135,7 @@ func (n *inode) synced(s int, was unsynced) {
 }
 
 // Punch makes a range a hole that reads as zeroes. The size does not change; what lies behind it is
-// left alone.
+// left alone. On a volume that is shared it is durable when it returns.
 func (f *File) Punch(ctx context.Context, off, n int64) error {
 	if err := f.room("client.Punch", off, min(n, max(f.Size()-off, 0))); err != nil {
 		return err
@@ -183,9 +183,12 @@ func (f *File) punchStripe(ctx context.Context, g *grant, seq uint64, s int, off
 	if lo == hi {
 		return nil
 	}
-	t := f.target(g, seq, s)
-	_, err := f.fs.data.Punch(ctx, t, lo, hi-lo, stripe.Volatile)
-	if err == nil {
+	t, durability := f.target(g, seq, s), stripe.Volatile
+	if f.shared {
+		durability = stripe.Durable
+	}
+	_, err := f.fs.data.Punch(ctx, t, lo, hi-lo, durability)
+	if err == nil && !f.shared {
 		f.node.acked(s)
 	}
 	return err

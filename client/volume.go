@@ -54,6 +54,8 @@ type VolumeOptions struct {
 
 	// Shared lets other clients that say so too write at the same time. Then every write must be
 	// durable (File.WriteAtDurable), or a server's crash could take what somebody else has synced.
+	// Whoever joins begins a generation of writers. The File of the others goes on in that one by
+	// itself; what a client had under way that has died is refused from then on.
 	Shared bool
 }
 
@@ -127,7 +129,8 @@ func (f *File) openVolumeAgain(ctx context.Context, s *session) (meta.Handle, er
 	})
 }
 
-// Epoch is the generation of writers that the handle of a volume belongs to; 0: it only reads.
+// Epoch is the generation of writers that the handle of a volume belongs to, as far as it knows: of
+// those who share it there may be a later one. 0: it only reads.
 func (f *File) Epoch() uint32 { return f.grant.Load().epoch }
 
 // Grow takes note that a volume has become larger, as AwaitVolume has told.

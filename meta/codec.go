@@ -356,7 +356,7 @@ func decRegained(d *wire.Dec, r *Regained) {
 }
 
 // encVolume: |name |ino u64 |size i64 |created i64 |layout |writer |epoch u32 |shared u8 |asked u8
-// |.
+// |first u32 |.
 func encVolume(e *wire.Enc, v *Volume) {
 	e.String(v.Name)
 	e.U64(uint64(v.Ino))
@@ -367,6 +367,7 @@ func encVolume(e *wire.Enc, v *Volume) {
 	e.U32(v.Epoch)
 	e.Bool(v.Shared)
 	e.Bool(v.Asked)
+	e.U32(v.First)
 }
 
 func decVolume(d *wire.Dec, v *Volume) {
@@ -379,6 +380,7 @@ func decVolume(d *wire.Dec, v *Volume) {
 	v.Epoch = d.U32()
 	v.Shared = d.Bool()
 	v.Asked = d.Bool()
+	v.First = d.U32()
 }
 
 // encVolumeState: |size i64 |epoch u32 |asked u8 |writer |.

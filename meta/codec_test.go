@@ -98,7 +98,8 @@ func drawResult(t *rapid.T) Result {
 	q := Quota{ID: 1, Dir: 2, Path: "/p", Limit: Usage{3, 4}, Used: Usage{5, 6}, Counting: true}
 	h := Handle{ID: 3, Attr: a, Hints: hint.Hints{Policy: hint.PolicyLRU}, Bounded: true, GrowTo: 8,
 		Caps: [][capability.Bytes]byte{{1}, {63: 2}}, Data: []byte{}}
-	v := Volume{Name: "v", Ino: 1, Size: 2, Created: 3, Layout: a.Layout, Writer: "host:1"}
+	v := Volume{Name: "v", Ino: 1, Size: 2, Created: 3, Layout: a.Layout, Writer: "host:1",
+		Epoch: 9, First: 7, Shared: true, Asked: true}
 	return Result{
 		Attr: a, Off: 7, Target: "target", Value: []byte{1},
 		Small: SmallData{Bytes: []byte("data"), Teller: 77}, Names: []string{"user.a", "user.b"},

@@ -287,10 +287,15 @@ type Volumes interface {
 	RemoveVolume(ctx context.Context, c Caller, name string) error
 
 	// OpenVolume opens a volume. Who writes gets a generation of writers, Handle.Epoch: a new one,
-	// unless he joins others that share the volume, or has it open already. Before he is answered
-	// every I/O server that holds a part of the volume refuses all earlier generations, durably.
-	// epoch, if not 0, is the generation that a client had in a session that it has lost, and has
-	// again; errs.Fenced: there was another one since.
+	// unless he has it open already, or again. Before he is answered every I/O server that holds a
+	// part of the volume refuses all earlier generations, durably: nothing of them is under way any
+	// more, and one that is away is waited for. epoch, if not 0, is the generation that a client had
+	// in a session that it has lost, and has again; errs.Fenced: there was another writer since.
+	//
+	// Who shares the volume begins a new generation too, whether he joins others or joins them again,
+	// so that nothing lands later which a dead client had under way. The others stay what they are.
+	// Their requests are refused once, as those of an earlier generation; their handles are open, and
+	// Renew gives them the present one.
 	OpenVolume(ctx context.Context, c Caller, name string, flags OpenFlags, epoch uint32) (
 		Volume, Handle, error)
 }

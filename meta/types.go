@@ -244,7 +244,8 @@ type Handle struct {
 	GrowTo  int64
 
 	// Epoch is the generation of writers that a handle which writes to a volume belongs to: what it
-	// sends to the I/O servers says so, and is refused when there is a later one. 0: not a volume.
+	// sends to the I/O servers says so, and is refused when there is a later one. Of a volume that is
+	// shared Renew tells the present one. 0: not a volume.
 	Epoch uint32
 
 	Caps [][capability.Bytes]byte
@@ -466,6 +467,7 @@ type Volume struct {
 	Writer string
 
 	Epoch  uint32 // generation of its writers: the present ones, or the last
+	First  uint32 // who has a generation from this one on is one of them
 	Shared bool   // several clients may write to it at the same time, because all of them asked for it
 	Asked  bool   // its writers were asked to hand it over
 }

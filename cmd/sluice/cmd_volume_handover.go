@@ -73,13 +73,13 @@ func handOver(ctx context.Context, fs *client.FS, name string, force bool, timeo
 	if v, err = fs.Volume(limit, name); err != nil {
 		return "", v, err
 	}
-	was, epoch := v.Writer, v.Epoch
-	for was != "" && v.Writer == was && v.Epoch == epoch {
+	was, first := v.Writer, v.First
+	for was != "" && v.Writer == was && v.First == first {
 		// It is asked again each time: a metadata service that was restarted has forgotten it.
 		if v, err = fs.HandOverVolume(limit, name, force); err != nil {
 			break
 		}
-		if force || v.Writer != was || v.Epoch != epoch {
+		if force || v.Writer != was || v.First != first {
 			return was, v, nil
 		}
 		if v, err = fs.AwaitVolume(limit, name, v.State()); err != nil {

@@ -148,6 +148,8 @@ var volumeCases = []testCase{
 	{"VolumeTakeOver", testVolumeTakeOver},
 	{"VolumeRestart", testVolumeRestart},
 	{"VolumeShared", testVolumeShared},
+	{"VolumeRejoin", testVolumeRejoin},
+	{"VolumeJoinFails", testVolumeJoinFails},
 	{"VolumeHandOver", testVolumeHandOver},
 	{"VolumeResize", testVolumeResize},
 }

@@ -12,7 +12,8 @@ import (
 type Objects struct {
 	mu       sync.Mutex
 	files    map[meta.Ino]*object
-	fail     error // returned by everything while set
+	fail     error  // returned by everything while set
+	before   func() // see BeforeFence
 	measures int
 	spaces   int // times that somebody asked for a file's space
 	truncs   int
@@ -100,6 +101,13 @@ func (o *Objects) spacesAsked() int {
 // FenceWriters implements meta.WriterFencer.
 func (o *Objects) FenceWriters(_ context.Context, f meta.FileRef, epoch uint32) error {
 	o.mu.Lock()
+	before := o.before
+	o.before = nil
+	o.mu.Unlock()
+	if before != nil {
+		before()
+	}
+	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.fail != nil {
 		return o.fail
@@ -112,6 +120,13 @@ func (o *Objects) FenceWriters(_ context.Context, f meta.FileRef, epoch uint32) 
 	file.epoch = epoch
 	file.fences++
 	return f.Layout.Validate()
+}
+
+// BeforeFence has fn called before the next fence is carried out.
+func (o *Objects) BeforeFence(fn func()) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.before = fn
 }
 
 // SetEpoch plays servers that have heard of a generation that the service does not know of.

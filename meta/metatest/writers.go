@@ -136,30 +136,154 @@ func testVolumeRestart(e *env) {
 	}
 }
 
-// testVolumeShared: several clients write when all of them ask for it, in one generation.
+// renewed is the generation that a handle has when its capabilities are renewed; 0: it has lost it.
+func (e *env) renewed(session uint64, h meta.Handle) uint32 {
+	e.Helper()
+	list, err := e.Service.Renew(e.ctx, meta.Caller{Session: session}, []uint64{h.ID})
+	e.must(err)
+	if len(list[0].Caps) == 0 {
+		return 0
+	}
+	return list[0].Epoch
+}
+
+// joined opens the volume for writing with others, and checks that it is one of them: nothing of
+// earlier generations is taken any more, and those who are there go on by renewing.
+func (e *env) joined(c meta.Caller, epoch uint32, others map[uint64]meta.Handle) meta.Handle {
+	e.Helper()
+	var last uint32
+	for who, h := range others {
+		last = max(last, e.renewed(who, h))
+	}
+	h, err := e.write(c, epoch, meta.OpenShared)
+	e.must(err)
+	if h.Epoch <= last || e.objects.look(h.Attr.Ino).epoch != h.Epoch {
+		e.Fatalf("generation %d behind %d, and servers refuse what is below %d", h.Epoch, last,
+			e.objects.look(h.Attr.Ino).epoch)
+	}
+	for who, other := range others {
+		if now := e.renewed(who, other); now != h.Epoch {
+			e.Fatalf("of those who were there one has generation %d, and it is %d", now, h.Epoch)
+		}
+	}
+	others[c.Session] = h
+	return h
+}
+
+// testVolumeShared: several clients write when all of them ask for it. Each that comes begins a
+// generation, in which the others go on.
 func testVolumeShared(e *env) {
 	e.disk()
 	a, b, c := e.client("a"), e.client("b"), e.client("c")
-	first, err := e.write(a, 0, meta.OpenShared)
-	e.must(err)
-	second, err := e.write(b, 0, meta.OpenShared)
-	if err != nil || second.Epoch != first.Epoch {
-		e.Fatalf("%v: generations %d and %d", err, first.Epoch, second.Epoch)
-	}
-	all, err := e.Service.ListVolumes(e.ctx, e.root(), "disk", 1)
-	if err != nil || !all[0].Shared || all[0].Epoch != first.Epoch {
-		e.Fatalf("%v: %+v", err, all)
+	all := map[uint64]meta.Handle{}
+	first := e.joined(a, 0, all)
+	second := e.joined(b, 0, all)
+	list, err := e.Service.ListVolumes(e.ctx, e.root(), "disk", 1)
+	if err != nil || !list[0].Shared || list[0].Epoch != second.Epoch ||
+		list[0].First != first.Epoch {
+		e.Fatalf("%v: %+v", err, list)
 	}
 	_, err = e.write(c, 0, 0)
 	e.want(errs.Busy, err, "alone beside who share")
 	e.must(e.Service.Close(e.ctx, a, meta.Closing{Handle: first.ID}))
 	e.must(e.Service.Close(e.ctx, b, meta.Closing{Handle: second.ID}))
 	alone, err := e.write(c, 0, 0)
-	if err != nil || alone.Epoch <= first.Epoch {
-		e.Fatalf("%v: generation %d after %d", err, alone.Epoch, first.Epoch)
+	if err != nil || alone.Epoch <= second.Epoch {
+		e.Fatalf("%v: generation %d after %d", err, alone.Epoch, second.Epoch)
 	}
 	_, err = e.write(a, 0, meta.OpenShared)
 	e.want(errs.Busy, err, "shared beside one who does not")
+	e.must(e.Service.Close(e.ctx, c, meta.Closing{Handle: alone.ID}))
+	third, err := e.write(b, 0, meta.OpenShared)
+	if err != nil || third.Epoch <= alone.Epoch {
+		e.Fatalf("%v: generation %d after %d", err, third.Epoch, alone.Epoch)
+	}
+	_, err = e.write(a, first.Epoch, meta.OpenShared)
+	e.want(errs.Fenced, err, "one of another group comes back")
+}
+
+// testVolumeRejoin: who has lost its session, or was there before the service was restarted, is one
+// of those who share a volume by any generation of theirs; not by one that no I/O server takes.
+func testVolumeRejoin(e *env) {
+	v := e.disk()
+	all := map[uint64]meta.Handle{}
+	a, b := e.client("a"), e.client("b")
+	first := e.joined(a, 0, all)
+	second := e.joined(b, 0, all)
+	e.must(e.Service.EndSession(e.ctx, a.Session))
+	delete(all, a.Session)
+	a = e.client("a")
+	back := e.joined(a, first.Epoch, all)
+	e.restart()
+	life := e.life()
+	for session, w := range map[uint64]meta.Claimed{
+		a.Session: {Handle: back.ID, Ino: v.Ino, Flags: readWrite, Epoch: back.Epoch},
+		b.Session: {Handle: second.ID, Ino: v.Ino, Flags: readWrite, Epoch: second.Epoch},
+	} {
+		got, err := e.Service.Claim(e.ctx, session, life, []meta.Claimed{w}, true)
+		if err != nil || got[0].Gone {
+			e.Fatalf("%v: of generation %d: %+v", err, w.Epoch, got)
+		}
+	}
+	_, err := e.Service.Claim(e.ctx, e.session, life, nil, true)
+	e.must(err)
+	third := e.joined(e.client("c"), 0, all)
+	if third.Epoch > back.Epoch+8 {
+		e.Fatalf("generation %d after %d: nothing has asked for a jump", third.Epoch, back.Epoch)
+	}
+	_, err = e.write(e.client("d"), third.Epoch+1, meta.OpenShared)
+	e.want(errs.Fenced, err, "a generation that there was not")
+	forced, err := e.Service.HandOver(e.ctx, b, "disk", true)
+	if err != nil || forced.First <= third.Epoch || forced.Shared {
+		e.Fatalf("%v: %+v after generation %d", err, forced, third.Epoch)
+	}
+	for c, h := range all {
+		if now := e.renewed(c, h); now != 0 {
+			e.Fatalf("one of those who were deposed has generation %d", now)
+		}
+	}
+	_, err = e.write(a, third.Epoch, meta.OpenShared)
+	e.want(errs.Fenced, err, "one that was deposed")
+	clear(all)
+	e.joined(a, 0, all)
+}
+
+// testVolumeJoinFails: who cannot keep all earlier generations off has not joined, and is in
+// nobody's way; one that another one overtakes meanwhile has that one's generation.
+func testVolumeJoinFails(e *env) {
+	v := e.disk()
+	all := map[uint64]meta.Handle{}
+	a, b, c := e.client("a"), e.client("b"), e.client("c")
+	first := e.joined(a, 0, all)
+	e.objects.Fail(errs.IO)
+	if _, err := e.write(b, 0, meta.OpenShared); err == nil {
+		e.Fatalf("granted, and no server was told")
+	}
+	e.objects.Fail(nil)
+	if now := e.renewed(a.Session, first); now <= first.Epoch {
+		e.Fatalf("generation %d after %d, and servers may refuse that", now, first.Epoch)
+	}
+	e.joined(b, 0, all)
+	asked, err := e.Service.HandOver(e.ctx, b, "disk", false)
+	if err != nil || !asked.Asked {
+		e.Fatalf("%v: %+v", err, asked)
+	}
+	var far meta.Handle
+	e.objects.BeforeFence(func() { far, err = e.write(c, 0, meta.OpenShared) })
+	d := e.client("d")
+	near := e.joined(d, 0, all)
+	if err != nil || far.Epoch != near.Epoch || near.Epoch > first.Epoch+8 {
+		e.Fatalf("%v: generations %d and %d", err, near.Epoch, far.Epoch)
+	}
+	all[c.Session] = far
+	now, err := e.Service.ListVolumes(e.ctx, e.root(), "disk", 1)
+	if err != nil || !now[0].Asked || now[0].First != first.Epoch {
+		e.Fatalf("%v: they were asked to hand over, and one has joined: %+v", err, now)
+	}
+	e.objects.SetEpoch(v.Ino, near.Epoch+1000) // the metadata are older than the servers
+	if last := e.joined(e.client("e"), 0, all); last.Epoch < near.Epoch+1000 {
+		e.Fatalf("generation %d, and servers knew %d", last.Epoch, near.Epoch+1000)
+	}
 }
 
 // await waits for a change of the volume.

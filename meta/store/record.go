@@ -58,7 +58,8 @@ const (
 //
 //	directory  |parent u64|
 //	regular    |size of the pending truncation i64|losses u64|layout|homes|, a volume whose
-//	           writers have had a generation |epoch u32| too
+//	           writers have had a generation |epoch u32| too, and one that is shared, by several
+//	           generations, |first epoch u32|
 //	symlink    |length u32|target|homes|
 //	others     |homes|
 //
@@ -89,6 +90,7 @@ type inode struct {
 	Pending int64         // regular: the size of the pending truncation
 	Losses  uint64        // regular: how many there had been when it was last empty; see lost.go
 	Epoch   uint32        // volumes: generation of the writers; see writers.go
+	First   uint32        // volumes that are shared: the generation that the group began with
 	Layout  layout.Layout // regular
 	Target  string        // symlinks
 	Hints   hint.Hints    // regular, and directories: what is made in them begins with these
@@ -146,6 +148,9 @@ func (n *inode) encode() []byte {
 	}
 	if n.has(flagVolume) && n.Epoch != 0 {
 		e.U32(n.Epoch)
+		if n.first() != n.Epoch {
+			e.U32(n.First)
+		}
 	}
 	return e.B
 }
@@ -196,6 +201,18 @@ func (n *inode) decode(d *wire.Dec) {
 		if n.Epoch = d.U32(); n.Epoch == 0 {
 			d.Fail("a generation of 0")
 		}
+		if n.has(flagShared) {
+			n.decodeFirst(d)
+		}
+	}
+}
+
+func (n *inode) decodeFirst(d *wire.Dec) {
+	if n.First = n.Epoch; len(d.Rest()) == 0 {
+		return
+	}
+	if n.First = d.U32(); n.First == 0 || n.First >= n.Epoch {
+		d.Fail("a group that begins with a generation that is not one of its own")
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/sluice-storage/sluice/layout"
 	"github.com/sluice-storage/sluice/meta"
 	"github.com/sluice-storage/sluice/meta/acl"
+	"github.com/sluice-storage/sluice/wire"
 )
 
 // encoded is a record that can be written.
@@ -112,6 +113,33 @@ func TestRecordsSurviveStorage(t *testing.T) {
 		for cut := range b {
 			if parse([]byte("key"), b[:cut], empty(want)) == nil {
 				t.Fatalf("%T cut to %d of %d bytes is accepted", want, cut, len(b))
+			}
+		}
+	}
+}
+
+// TestRecordOfAVolume: generations of writers are at the end of the record, where older ones have
+// nothing: a group whose first one is not told has had no other.
+func TestRecordOfAVolume(t *testing.T) {
+	const shared = flagVolume | flagShared
+	for _, c := range []struct {
+		flags                   uint16
+		epoch, first, wantFirst uint32
+	}{{flagVolume, 5, 0, 5}, {shared, 5, 5, 5}, {shared, 5, 3, 3}} {
+		want := &inode{Type: meta.Regular, Flags: c.flags, Epoch: c.epoch, First: c.first,
+			Layout: layout.Layout{Unit: 64 << 10, Servers: []uint32{1}, Version: 1}}
+		b, got := want.encode(), &inode{}
+		if err := parse([]byte("key"), b, got); err != nil {
+			t.Fatalf("%+v: %v", c, err)
+		}
+		if got.Epoch != c.epoch || got.first() != c.wantFirst || !bytes.Equal(got.encode(), b) {
+			t.Errorf("%+v: generation %d of a group from %d on", c, got.Epoch, got.first())
+		}
+		for _, other := range []uint32{0, c.epoch, c.epoch + 1} {
+			e := wire.Enc{B: bytes.Clone(b)}
+			e.U32(other)
+			if parse([]byte("key"), e.B, &inode{}) == nil {
+				t.Errorf("%+v, and a group from %d on, is accepted", c, other)
 			}
 		}
 	}

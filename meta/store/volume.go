@@ -122,7 +122,7 @@ func (t *txn) parseVolume(key, value []byte) (meta.Volume, *inode, error) {
 	}
 	return meta.Volume{
 		Name: string(key[1:]), Ino: v.Ino, Size: n.Size, Created: v.Created, Layout: n.Layout,
-		Epoch: n.Epoch, Shared: n.has(flagShared),
+		Epoch: n.Epoch, First: n.first(), Shared: n.has(flagShared),
 	}, n, nil
 }
 
@@ -236,6 +236,6 @@ func (s *Store) OpenVolume(ctx context.Context, c meta.Caller, name string, flag
 	if err != nil {
 		return meta.Volume{}, meta.Handle{}, errs.Wrap("meta.OpenVolume", name, err)
 	}
-	v.Epoch, v.Shared = o.n.Epoch, o.n.has(flagShared)
+	v.Epoch, v.First, v.Shared = o.n.Epoch, o.n.first(), o.n.has(flagShared)
 	return v, h, nil
 }

@@ -17,12 +17,30 @@ import (
 // all of them have said that they do, after a crash too, is the client answered. So a client that
 // is taken for dead, and is not, changes nothing any more. Nothing is undone when that fails on the
 // way: the next one who opens the volume begins with a higher number.
+//
+// Clients that share a volume are a group, which begins with a generation (First) and goes on with
+// another one whenever somebody joins, or joins again. So whatever a process had under way that has
+// died is refused before its successor is answered, as with a single writer; and what one had under
+// way that lives is refused too, but its handle is open here: by renewing its capabilities it gets
+// the present generation, and sends again. What tells the two apart is nothing but that the dead
+// don't renew. Nobody waits for those who live, and they wait for no server that others wait for.
+
+// first is the generation from which on writers belong to the present ones.
+func (n *inode) first() uint32 {
+	if n.has(flagShared) {
+		return n.First
+	}
+	return n.Epoch
+}
+
+// member tells whether a writer of a generation is one of the present ones, if it is still there.
+func (n *inode) member(epoch uint32) bool { return n.first() <= epoch && epoch <= n.Epoch }
 
 // newWriter gives who opens a volume for writing a generation. changed: it is a new one.
 func (t *txn) newWriter(o *opening, n *inode) (changed bool, err error) {
 	shared := o.flags&meta.OpenShared != 0
 	switch {
-	case o.epoch != 0 && o.epoch != n.Epoch && o.claims:
+	case o.epoch != 0 && !n.member(o.epoch) && o.claims:
 		return false, errs.NotFound // what it had open is not there any more
 	case o.claims:
 		return false, nil
@@ -30,22 +48,25 @@ func (t *txn) newWriter(o *opening, n *inode) (changed bool, err error) {
 		err = t.soleWriter(o.c.Session, o.ino)
 	}
 	switch {
-	case o.epoch != 0 && o.epoch != n.Epoch:
+	case o.epoch != 0 && !n.member(o.epoch):
 		return false, errs.Newf(errs.Fenced, "meta.volume", "",
 			"another writer has taken over: its generation is %d, this one's was %d", n.Epoch, o.epoch)
 	case err == nil && !o.named: // what is kept of a volume must not come back through another writer
 		return false, errs.Newf(errs.Fenced, "meta.volume", "", "a volume is written to by its name")
-	case errs.KindOf(err) == errs.Busy && shared && n.has(flagShared):
-		return false, nil // it joins them
-	case err != nil:
+	case err != nil && !(errs.KindOf(err) == errs.Busy && shared && n.has(flagShared)):
 		return false, err
-	case o.epoch != 0 || t.open.writesAlready(o.ino, o.c.Session):
+	}
+	joins := err != nil || o.epoch != 0 || t.open.writesAlready(o.ino, o.c.Session)
+	if joins && !(shared && n.has(flagShared)) {
 		return false, nil
 	}
 	n.Epoch++
-	n.Flags &^= flagShared
-	if shared {
-		n.Flags |= flagShared
+	if !joins {
+		n.Flags &^= flagShared
+		if shared {
+			n.Flags |= flagShared
+			n.First = n.Epoch
+		}
 	}
 	t.kv.Sync = true
 	return true, nil
@@ -77,8 +98,8 @@ const epochTries = 8
 // grantWriter keeps all earlier generations off. If that cannot be done the handle is closed.
 func (s *Store) grantWriter(ctx context.Context, o *opening) error {
 	err := s.fenceWriters(ctx, o.ino, o.n)
-	for try := 0; errs.KindOf(err) == errs.Stale && o.epoch == 0 && try < epochTries; try++ {
-		if err = s.raiseEpoch(ctx, o.ino, o.n, epochJump); err == nil {
+	for try := 0; errs.KindOf(err) == errs.Stale && try < epochTries; try++ {
+		if err = s.surpass(ctx, o); err == nil {
 			err = s.fenceWriters(ctx, o.ino, o.n)
 		}
 	}
@@ -89,12 +110,32 @@ func (s *Store) grantWriter(ctx context.Context, o *opening) error {
 	if h, _ := s.sessions.opened(o.c.Session, o.id); h != nil {
 		_ = s.closeHandle(context.WithoutCancel(ctx), o.c, h, &closing{})
 	}
-	if k := errs.KindOf(err); k != errs.Canceled {
+	if k := errs.KindOf(err); k != errs.Canceled && k != errs.Fenced {
 		// Nobody may write before all of them know.
 		err = errs.Newf(errs.Again, "meta.volume", "",
 			"an I/O server could not be told who writes: %v", err)
 	}
 	return err
+}
+
+// surpass gives a writer whose generation an I/O server refuses a later one: the one with which its
+// group has gone on meanwhile, or, where there is none and it is a new writer, one that is later
+// than all that the servers can know.
+func (s *Store) surpass(ctx context.Context, o *opening) error {
+	was := o.n.Epoch
+	return s.raiseEpoch(ctx, o.ino, o.n, func(now *inode) error {
+		switch {
+		case !now.member(was):
+			return errs.Newf(errs.Fenced, "meta.volume", "",
+				"another writer has taken over: its generation is %d, this one's was %d", now.Epoch, was)
+		case now.Epoch > was:
+			return errNothing
+		case o.epoch != 0:
+			return errs.Newf(errs.Stale, "meta.volume", "", "I/O servers know of later writers")
+		}
+		now.Epoch += epochJump
+		return nil
+	})
 }
 
 // fenceWriters has the I/O servers refuse generations below the inode's. Who waits for servers
@@ -111,18 +152,24 @@ func (s *Store) fenceWriters(ctx context.Context, ino meta.Ino, n *inode) error 
 	return at.FenceWriters(ctx, n.ref(ino), n.Epoch)
 }
 
-// raiseEpoch begins a generation, durably; n becomes what the inode is then.
-func (s *Store) raiseEpoch(ctx context.Context, ino meta.Ino, n *inode, by uint32) error {
+// raiseEpoch begins a generation, durably, by what raise does with the inode, if anything
+// (errNothing); n becomes what the inode is then.
+func (s *Store) raiseEpoch(ctx context.Context, ino meta.Ino, n *inode,
+	raise func(*inode) error) error {
+
 	_, err := s.update(ctx, &meta.Caller{}, func(t *txn) error {
 		now, err := t.inode(ino)
 		if err != nil {
 			return err
 		}
-		now.Epoch += by
+		err = raise(now)
+		*n = *now
+		if err != nil {
+			return err
+		}
 		t.kv.Sync = true
 		t.kv.MakesRoom = true
 		t.putInode(ino, now)
-		*n = *now
 		return nil
 	})
 	return err
@@ -132,7 +179,7 @@ func (s *Store) raiseEpoch(ctx context.Context, ino meta.Ino, n *inode, by uint3
 type watched struct {
 	mu    sync.Mutex
 	waits map[meta.Ino]*watch
-	asked map[meta.Ino]uint32 // generations that were asked to hand over
+	asked map[meta.Ino]uint32 // the first generation of those that were asked to hand over
 }
 
 type watch struct {
@@ -181,23 +228,23 @@ func (w *watched) next(x *watch) <-chan struct{} {
 	return x.wake
 }
 
-// ask notes that a generation of writers is to hand over.
-func (w *watched) ask(ino meta.Ino, epoch uint32) {
+// ask notes that the writers whose first generation is given are to hand over.
+func (w *watched) ask(ino meta.Ino, first uint32) {
 	w.mu.Lock()
 	if w.asked == nil {
 		w.asked = map[meta.Ino]uint32{}
 	}
-	w.asked[ino] = epoch
+	w.asked[ino] = first
 	w.mu.Unlock()
 	w.wake(ino)
 }
 
 // isAsked tells whether it is, and forgets what concerns no writer any more.
-func (w *watched) isAsked(ino meta.Ino, epoch uint32, written bool) bool {
+func (w *watched) isAsked(ino meta.Ino, first uint32, written bool) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	of, ok := w.asked[ino]
-	if ok && (of != epoch || !written) {
+	if ok && (of != first || !written) {
 		delete(w.asked, ino)
 		ok = false
 	}
@@ -210,7 +257,7 @@ func (s *Store) describe(v *meta.Volume, n *inode) {
 	if n.has(flagWriters) {
 		v.Writer, written = s.sessions.writerOf(v.Ino, 0)
 	}
-	v.Asked = s.watched.isAsked(v.Ino, n.Epoch, written)
+	v.Asked = s.watched.isAsked(v.Ino, n.first(), written)
 }
 
 // lookVolume reads a volume with all that is known of it.
@@ -267,7 +314,7 @@ func (s *Store) HandOver(ctx context.Context, c meta.Caller, name string, force 
 		return v, errs.Wrap(op, name, err)
 	}
 	if !force {
-		s.watched.ask(v.Ino, n.Epoch)
+		s.watched.ask(v.Ino, n.first())
 		v.Asked = true
 		return v, nil
 	}
@@ -281,7 +328,12 @@ func (s *Store) HandOver(ctx context.Context, c meta.Caller, name string, force 
 // depose keeps the writers of a volume off, and takes their handles away. That comes first: whoever
 // opens the volume meanwhile has a later generation than both.
 func (s *Store) depose(ctx context.Context, ino meta.Ino, n *inode) error {
-	if err := s.raiseEpoch(ctx, ino, n, 1); err != nil {
+	err := s.raiseEpoch(ctx, ino, n, func(now *inode) error {
+		now.Epoch++
+		now.Flags &^= flagShared // nobody joins those who are deposed
+		return nil
+	})
+	if err != nil {
 		return err
 	}
 	for _, h := range s.sessions.writersOf(ino) {
@@ -290,7 +342,7 @@ func (s *Store) depose(ctx context.Context, ino meta.Ino, n *inode) error {
 			return err
 		}
 	}
-	err := s.fenceWriters(ctx, ino, n)
+	err = s.fenceWriters(ctx, ino, n)
 	s.watched.wake(ino)
 	return err
 }

@@ -106,7 +106,7 @@ func (v *Volume) heed(ctx context.Context, now *client.Volume) {
 	}
 	switch {
 	case !writes:
-	case now.Epoch != f.Epoch():
+	case f.Epoch() < now.First:
 		if !v.over.Swap(true) {
 			v.log.Warn("another gateway has taken the volume over", "volume", v.name)
 		}

@@ -63,7 +63,7 @@ func TestDeposed(t *testing.T) {
 	page := make([]byte, 4096)
 	for name, happen := range map[string]func(d *double){
 		"told": func(d *double) {
-			d.change(func(vol *client.Volume) { vol.Epoch = 2 })
+			d.change(func(vol *client.Volume) { vol.Epoch, vol.First = 2, 2 })
 		},
 		"refused": func(d *double) {
 			d.mu.Lock()
@@ -79,6 +79,33 @@ func TestDeposed(t *testing.T) {
 		if err := v.Close(); err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+// TestSharing: a gateway that shares the volume goes on when others join, and when others of a
+// later group have it, it does not. All that it writes and trims is durable, by one request.
+func TestSharing(t *testing.T) {
+	v, d := volumeWith(t, 1<<20, Options{Shared: true}, nil)
+	page := make([]byte, 4096)
+	size := func(n int64) { // what it hears of last, it has heard of before
+		d.change(func(vol *client.Volume) { vol.Size = n })
+		eventually(t, "it hears of a size", func() bool { return v.Size() == n })
+	}
+	d.change(func(vol *client.Volume) { vol.Epoch, vol.Shared = 5, true })
+	size(2 << 20)
+	if err := v.WriteAt(t.Context(), page, 0, false); err != nil || v.Ended() {
+		t.Errorf("when somebody has joined: %v", err)
+	}
+	if err := v.Trim(t.Context(), 0, 4096, false); err != nil {
+		t.Error(err)
+	}
+	if want := []string{"durable write", "punch"}; !slices.Equal(d.asked(), want) {
+		t.Errorf("asked for %q, want %q", d.asked(), want)
+	}
+	d.change(func(vol *client.Volume) { vol.Epoch, vol.First = 6, 6 })
+	eventually(t, "it is deposed", v.Ended)
+	if err := v.Close(); err != nil {
+		t.Error(err)
 	}
 }
 
@@ -119,7 +146,7 @@ func TestStandby(t *testing.T) {
 	}
 }
 
-// TestShared: every write is durable before it is answered.
+// TestShared: every write is durable before it is answered, and every trim is by itself.
 func TestShared(t *testing.T) {
 	v, d := volumeWith(t, 1<<20, Options{Shared: true}, nil)
 	defer v.Close()
@@ -128,7 +155,7 @@ func TestShared(t *testing.T) {
 		v.Trim(t.Context(), 0, 4096, false)); err != nil {
 		t.Fatal(err)
 	}
-	if want := []string{"durable write", "punch", "sync"}; !slices.Equal(d.asked(), want) {
+	if want := []string{"durable write", "punch"}; !slices.Equal(d.asked(), want) {
 		t.Errorf("asked for %q, want %q", d.asked(), want)
 	}
 	if !d.opens[0].Shared {

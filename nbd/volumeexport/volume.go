@@ -241,8 +241,8 @@ func (v *Volume) Flush(ctx context.Context) error {
 // Trim gives the range's space back.
 func (v *Volume) Trim(ctx context.Context, off, length int64, fua bool) error {
 	return v.change(ctx, func(f file) error {
-		if err := f.Punch(ctx, off, length); err != nil || !fua && !v.opt.Shared {
-			return err
+		if err := f.Punch(ctx, off, length); err != nil || !fua || v.opt.Shared {
+			return err // of a volume that is shared it is durable
 		}
 		return f.Sync(ctx)
 	})

@@ -37,7 +37,7 @@ func newDouble(tb testing.TB, size int64) *double {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	return &double{mem: m, vol: client.Volume{Name: "v", Size: size, Epoch: 1,
+	return &double{mem: m, vol: client.Volume{Name: "v", Size: size, Epoch: 1, First: 1,
 		Layout: layout.Layout{Unit: 64 << 10, Servers: []uint32{1, 2}}}, news: make(chan struct{})}
 }
 

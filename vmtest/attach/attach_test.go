@@ -116,6 +116,7 @@ func TestAttach(t *testing.T) {
 		{"grows", r.grows, false},
 		{"detached and attached again", r.again, false},
 		{"servers", r.servers, false},
+		{"behind TLS", r.tls, true},
 		{"foreground", r.foreground, true},
 		{"taken over", r.lost, true},
 		{"first read", r.firstRead, true},
