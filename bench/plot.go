@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"math"
@@ -33,8 +34,9 @@ const (
 // Plot draws rows as an SVG file: sweeps over sizes as lines, a panel for each kind of operation,
 // sizes on a logarithmic axis; everything else as bars, a panel for each metric. Ceilings are
 // dashed. Thin upright lines reach from the lowest to the highest of the rounds.
-func Plot(about About, rows []Row) []byte {
-	panels := makePanels(rows)
+func Plot(about About, rows []Row) []byte { return draw(about, makePanels(rows)) }
+
+func draw(about About, panels []*panel) []byte {
 	colors := colorsOf(panels)
 	tops := []float64{headHeight} // of the lines of panels, and the end of the last
 	for i := 0; i < len(panels); i += 2 {
@@ -66,6 +68,7 @@ type panel struct {
 	title, metric string
 	rows          []Row
 	sweep         bool
+	x, y          string // what the axes are of a Chart; "": what rows say
 }
 
 // sweepMin is how many sizes make a sweep.
@@ -173,7 +176,7 @@ func (p *panel) draw(s *svg, colors map[string]string) {
 		s.text(plotLeft-6, y.at(v)+4, tickText(v), atEnd)
 	}
 	middle := (plotTop + plotBottom) / 2
-	s.text(16, middle, p.metric+", "+unitOf(p.metric), atMiddle,
+	s.text(16, middle, cmp.Or(p.y, p.metric+", "+unitOf(p.metric)), atMiddle,
 		attr(fmt.Sprintf(`transform="rotate(-90 16 %s)"`, num(middle))))
 	if p.sweep {
 		p.drawLines(s, y, colors)
@@ -255,9 +258,10 @@ func (p *panel) drawLines(s *svg, y *scale, colors map[string]string) {
 	for _, size := range all {
 		at := x.at(float64(size))
 		s.line(at, plotBottom, at, plotBottom+5, "#222")
-		s.text(at, plotBottom+18, SizeText(size), atMiddle)
+		s.text(at, plotBottom+18, p.tick(size), atMiddle)
 	}
-	s.text((plotLeft+plotRight)/2, plotBottom+36, "size of one operation (logarithmic)", atMiddle)
+	s.text((plotLeft+plotRight)/2, plotBottom+36,
+		cmp.Or(p.x, "size of one operation (logarithmic)"), atMiddle)
 	for i, name := range p.series() {
 		var points [][2]float64
 		for _, r := range p.rows {
@@ -276,6 +280,16 @@ func (p *panel) drawLines(s *svg, y *scale, colors map[string]string) {
 		}
 		s.path(points, colors[name], style...)
 	}
+}
+
+// tick is what stands below a place of a sweep: of a Chart the name of its tick.
+func (p *panel) tick(size int64) string {
+	for _, r := range p.rows {
+		if r.Size == size && p.x != "" {
+			return r.Case
+		}
+	}
+	return SizeText(size)
 }
 
 // drawBars draws a group of bars for each case.
