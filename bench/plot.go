@@ -29,6 +29,10 @@ const (
 	footHeight = 50.0
 	legendTop  = plotBottom + 60.0
 	legendStep = 16.0
+	titleStep  = 24.0
+
+	titleLetter = 11.5 // how wide a letter is, about
+	footLetter  = 6.6
 )
 
 // Plot draws rows as an SVG file: sweeps over sizes as lines, a panel for each kind of operation,
@@ -38,7 +42,14 @@ func Plot(about About, rows []Row) []byte { return draw(about, makePanels(rows))
 
 func draw(about About, panels []*panel) []byte {
 	colors := colorsOf(panels)
-	tops := []float64{headHeight} // of the lines of panels, and the end of the last
+	width := float64(min(2, max(1, len(panels)))) * panelWidth
+	title := wrap(about.Title, int((width-40)/titleLetter))
+	foot := append(wrap("Machine: "+about.Machine, int((width-40)/footLetter)),
+		wrap("Command: "+about.Command+
+			" (medians; thin lines: lowest to highest round; dashed: ceilings)",
+			int((width-40)/footLetter))...)
+	// Of the lines of panels, and the end of the last.
+	tops := []float64{headHeight + titleStep*float64(len(title)-1)}
 	for i := 0; i < len(panels); i += 2 {
 		height := 0.0
 		for _, p := range panels[i:min(i+2, len(panels))] {
@@ -47,19 +58,20 @@ func draw(about About, panels []*panel) []byte {
 		tops = append(tops, tops[len(tops)-1]+height)
 	}
 	var s svg
-	width := float64(min(2, max(1, len(panels)))) * panelWidth
-	height := tops[len(tops)-1] + footHeight
+	height := tops[len(tops)-1] + footHeight + legendStep*float64(len(foot)-2)
 	s.begin(width, height)
-	s.text(20, 28, about.Title, `font-size="20"`, `font-weight="bold"`)
+	for i, line := range title {
+		s.text(20, 28+titleStep*float64(i), line, `font-size="20"`, `font-weight="bold"`)
+	}
 	for i, p := range panels {
 		fmt.Fprintf(&s.b, "<g transform=\"translate(%s %s)\">\n", num(float64(i%2)*panelWidth),
 			num(tops[i/2]))
 		p.draw(&s, colors)
 		s.b.WriteString("</g>\n")
 	}
-	s.text(20, height-28, "Machine: "+about.Machine, `fill="#555"`)
-	s.text(20, height-12, "Command: "+about.Command+
-		" (medians; thin lines: lowest to highest round; dashed: ceilings)", `fill="#555"`)
+	for i, line := range foot {
+		s.text(20, height-12-legendStep*float64(len(foot)-1-i), line, `fill="#555"`)
+	}
 	return s.end()
 }
 

@@ -25,7 +25,8 @@ func synchronized() Experiment {
 	at := func(members, depth, by string) Cell {
 		return value(fmt.Sprintf("members-net-%s-d%s", members, depth), "shm, "+by, "")
 	}
-	ways := labels("1 1=1 disk, 1 request", "1 4=1 disk, 4", "4 1=4 disks, 1 request", "4 4=4 disks, 4")
+	ways := labels("1 1=1 disk, 1 request", "1 4=1 disk, 4", "4 1=4 disks, 1 request",
+		"4 4=4 disks, 4")
 	return Experiment{Name: "G4.3",
 		Title: "synchronized sends: one large request whose chunks leave as the disks deliver them",
 		Parts: []Part{{Bench: "iod", Cases: []string{"members-net-(1|4)-d(1|4)"},

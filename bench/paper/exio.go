@@ -80,7 +80,8 @@ func bothSides(all []Part) Experiment {
 		"tcp sender": busy("tcp, gather", sender), "tcp receiver": busy("tcp, gather", receiver),
 		"shm sender": busy("shm, gather", sender), "shm receiver": busy("shm, gather", receiver)}
 	here := func(line string) []Here { return []Here{{"4 MiB", of(lines[line]("4m")), "%"}} }
-	return Experiment{Name: "X7", Title: "processor time of sender and receiver", Parts: all, Same: "X5",
+	return Experiment{Name: "X7", Title: "processor time of sender and receiver",
+		Parts: all, Same: "X5",
 		Graphs: []Graph{{Title: "busy while 16 pieces are gathered and sent", X: messageSize,
 			Unit: "% of one processor", Ticks: sizes(pieceSizes),
 			Lines: labels("tcp sender", "tcp receiver", "shm sender", "shm receiver"),

@@ -7,8 +7,8 @@ import (
 	"github.com/sluice-storage/sluice/bench"
 )
 
-// tableMax is how many lines of figures a section has: where there are more, the drawing shows them,
-// and the file with all rows has them.
+// tableMax is how many lines of figures a section has: where there are more, the drawing shows
+// them, and the file with all rows has them.
 const tableMax = 8
 
 // markdown is an outcome as a section of a page.
@@ -83,12 +83,12 @@ func writeTable(b *strings.Builder, g *bench.Chart) {
 // pageHead is what stands above the sections.
 const pageHead = `# The papers' experiments
 
-Each table and figure of the five papers that sluice comes from and that can be run on one host, with
-what the paper reported beside what was measured here, and whether the shape came out: who wins, and
-where that changes. Hardware differs by twenty years, so that single figures say little. This page is
-written by ` + "`sluice bench paper all --markdown FILE`" + `, a section alone by its name;
-` + "`sluice bench paper ls`" + ` lists them. Figures are medians of several rounds; of one host they say
-how ways compare, not how fast a cluster is.
+Each table and figure of the five papers that sluice comes from and that can be run on one host,
+with what the paper reported beside what was measured here, and whether the shape came out: who
+wins, and where that changes. Hardware differs by twenty years: single figures say little. This
+page is written by ` + "`sluice bench paper all --markdown FILE`" + `, a section alone by its
+name; ` + "`sluice bench paper ls`" + ` lists them. Figures are medians of several rounds; of one
+host they say how ways compare, not how fast a cluster is.
 
 `
 

@@ -19,7 +19,8 @@ func smallData() Experiment {
 			Lines: labels(p+", inline=inline", p+", eager=fast (eager slots)",
 				p+", server-driven=server-driven"), At: at})
 	}
-	return Experiment{Name: "P11", Title: "small data by protocol: inline, fast (eager) slots, server-driven",
+	return Experiment{Name: "P11",
+		Title: "small data by protocol: inline, fast (eager) slots, server-driven",
 		Parts: []Part{{Bench: "net", Cases: []string{"small-.*"}, Providers: []string{"tcp", "shm"}}},
 		Same:  "M11", Graphs: graphs,
 		Says: "Fast slots are best at every small size, inline about as good up to 4 kB, and what the " +
@@ -60,8 +61,8 @@ func units() Experiment {
 				Here: []Here{ratio("read", "2m", "32m"), ratio("write", "2m", "32m")}},
 			{What: "64 KiB units through 2 MiB", Paper: "slightly less than 1", Holds: under(1),
 				Here: []Here{ratio("read", "64k", "2m"), ratio("write", "64k", "2m")}},
-		}, Differs: cluster + "Two units are under way. A request of 32 MiB is cut by the server itself " +
-			"into units of 2 MiB, so that the right end need not fall as in the paper; small units " +
+		}, Differs: cluster + "Two units are under way. A request of 32 MiB is cut by the server " +
+			"itself into units of 2 MiB, so that the right end need not fall as in the paper; small units " +
 			"fit into the processors' caches, which its did not."}
 }
 

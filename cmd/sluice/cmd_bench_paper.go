@@ -52,7 +52,7 @@ said: mostly that everything runs on one host.
 ls lists them, and says which cannot be run here and why. They are cases of the other benches, and
 some of their own. One takes 40 seconds, all of them 11 minutes; what there was no time for is said
 at the end. With --markdown a page of all of them is written; sections of experiments that are not
-run stay as they are. With --plots each is drawn as NAME.svg, and all its figures are in NAME.json.`,
+run stay as they are. With --plots each is drawn as NAME.svg, and its figures are in NAME.json.`,
 		Example: `  sluice bench paper ls
   sluice bench paper P13
   sluice bench paper M7 X5 --plots plots
@@ -227,7 +227,11 @@ func (f *paperFlags) keepFigures(o *paper.Outcome) error {
 			o.Data = strings.TrimSuffix(o.Plot, ".svg") + ".json"
 		}
 	}
-	text, err := json.MarshalIndent(o, "", " ")
+	kept := *o
+	if measured := f.measured[o.Name]; measured == nil {
+		kept.Rows = nil // they are in another one's
+	}
+	text, err := json.Marshal(kept)
 	return errors.Join(err, os.WriteFile(drawing, o.Draw(), 0o644),
 		os.WriteFile(data, append(text, '\n'), 0o644))
 }
