@@ -66,10 +66,10 @@ PACKAGES := fio qemu-utils libnbd-bin nbdkit nbd-server nbd-client fuse3 sqlite3
             qemu-system-x86 busybox-static kmod iproute2 xz-utils procps ibverbs-utils \
             ibverbs-providers perftest e2fsprogs xfsprogs ocfs2-tools util-linux mount man-db acl attr \
             libcap2-bin rsync coreutils postgresql curl python3 python3-numpy python3-pytest \
-            python3-fsspec python3-pandas
+            python3-fsspec python3-pandas python3-dask mypy
 MPI_TOOLS    := mpicc.mpich mpiexec.mpich mpicc.openmpi mpiexec.openmpi h5pcc.mpich h5pcc.openmpi
 MPI_PACKAGES := mpich libmpich-dev openmpi-bin libopenmpi-dev libhdf5-mpich-dev libhdf5-openmpi-dev
-PYMODULES := numpy pytest fsspec pandas
+PYMODULES := numpy pytest fsspec pandas dask mypy
 
 SUMMARY := bin/summary
 

@@ -58,6 +58,24 @@ func Choose(cases []Case, patterns []string) ([]Case, error) {
 	return kept, nil
 }
 
+// ChooseWays keeps the contenders whose names match one of the patterns, and the cases that have
+// some. Without patterns it keeps all.
+func ChooseWays(cases []Case, patterns []string) ([]Case, error) {
+	if len(patterns) == 0 {
+		return cases, nil
+	}
+	re, err := regexp.Compile("^(?:" + strings.Join(patterns, "|") + ")$")
+	if err != nil {
+		return nil, errs.New(errs.Invalid, "bench", strings.Join(patterns, ","), err)
+	}
+	kept := slices.Clone(cases)
+	for i := range kept {
+		kept[i].Contenders = slices.DeleteFunc(slices.Clone(kept[i].Contenders),
+			func(by Contender) bool { return !re.MatchString(by.Provider) })
+	}
+	return Possible(kept), nil
+}
+
 // WriteCases lists cases, a line each.
 func WriteCases(w io.Writer, cases []Case) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)

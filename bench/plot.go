@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"math"
@@ -28,15 +29,27 @@ const (
 	footHeight = 50.0
 	legendTop  = plotBottom + 60.0
 	legendStep = 16.0
+	titleStep  = 24.0
+
+	titleLetter = 11.5 // how wide a letter is, about
+	footLetter  = 6.6
 )
 
 // Plot draws rows as an SVG file: sweeps over sizes as lines, a panel for each kind of operation,
 // sizes on a logarithmic axis; everything else as bars, a panel for each metric. Ceilings are
 // dashed. Thin upright lines reach from the lowest to the highest of the rounds.
-func Plot(about About, rows []Row) []byte {
-	panels := makePanels(rows)
+func Plot(about About, rows []Row) []byte { return draw(about, makePanels(rows)) }
+
+func draw(about About, panels []*panel) []byte {
 	colors := colorsOf(panels)
-	tops := []float64{headHeight} // of the lines of panels, and the end of the last
+	width := float64(min(2, max(1, len(panels)))) * panelWidth
+	title := wrap(about.Title, int((width-40)/titleLetter))
+	foot := append(wrap("Machine: "+about.Machine, int((width-40)/footLetter)),
+		wrap("Command: "+about.Command+
+			" (medians; thin lines: lowest to highest round; dashed: ceilings)",
+			int((width-40)/footLetter))...)
+	// Of the lines of panels, and the end of the last.
+	tops := []float64{headHeight + titleStep*float64(len(title)-1)}
 	for i := 0; i < len(panels); i += 2 {
 		height := 0.0
 		for _, p := range panels[i:min(i+2, len(panels))] {
@@ -45,19 +58,20 @@ func Plot(about About, rows []Row) []byte {
 		tops = append(tops, tops[len(tops)-1]+height)
 	}
 	var s svg
-	width := float64(min(2, max(1, len(panels)))) * panelWidth
-	height := tops[len(tops)-1] + footHeight
+	height := tops[len(tops)-1] + footHeight + legendStep*float64(len(foot)-2)
 	s.begin(width, height)
-	s.text(20, 28, about.Title, `font-size="20"`, `font-weight="bold"`)
+	for i, line := range title {
+		s.text(20, 28+titleStep*float64(i), line, `font-size="20"`, `font-weight="bold"`)
+	}
 	for i, p := range panels {
 		fmt.Fprintf(&s.b, "<g transform=\"translate(%s %s)\">\n", num(float64(i%2)*panelWidth),
 			num(tops[i/2]))
 		p.draw(&s, colors)
 		s.b.WriteString("</g>\n")
 	}
-	s.text(20, height-28, "Machine: "+about.Machine, `fill="#555"`)
-	s.text(20, height-12, "Command: "+about.Command+
-		" (medians; thin lines: lowest to highest round; dashed: ceilings)", `fill="#555"`)
+	for i, line := range foot {
+		s.text(20, height-12-legendStep*float64(len(foot)-1-i), line, `fill="#555"`)
+	}
 	return s.end()
 }
 
@@ -66,6 +80,7 @@ type panel struct {
 	title, metric string
 	rows          []Row
 	sweep         bool
+	x, y          string // what the axes are of a Chart; "": what rows say
 }
 
 // sweepMin is how many sizes make a sweep.
@@ -173,7 +188,7 @@ func (p *panel) draw(s *svg, colors map[string]string) {
 		s.text(plotLeft-6, y.at(v)+4, tickText(v), atEnd)
 	}
 	middle := (plotTop + plotBottom) / 2
-	s.text(16, middle, p.metric+", "+unitOf(p.metric), atMiddle,
+	s.text(16, middle, cmp.Or(p.y, p.metric+", "+unitOf(p.metric)), atMiddle,
 		attr(fmt.Sprintf(`transform="rotate(-90 16 %s)"`, num(middle))))
 	if p.sweep {
 		p.drawLines(s, y, colors)
@@ -255,9 +270,10 @@ func (p *panel) drawLines(s *svg, y *scale, colors map[string]string) {
 	for _, size := range all {
 		at := x.at(float64(size))
 		s.line(at, plotBottom, at, plotBottom+5, "#222")
-		s.text(at, plotBottom+18, SizeText(size), atMiddle)
+		s.text(at, plotBottom+18, p.tick(size), atMiddle)
 	}
-	s.text((plotLeft+plotRight)/2, plotBottom+36, "size of one operation (logarithmic)", atMiddle)
+	s.text((plotLeft+plotRight)/2, plotBottom+36,
+		cmp.Or(p.x, "size of one operation (logarithmic)"), atMiddle)
 	for i, name := range p.series() {
 		var points [][2]float64
 		for _, r := range p.rows {
@@ -276,6 +292,16 @@ func (p *panel) drawLines(s *svg, y *scale, colors map[string]string) {
 		}
 		s.path(points, colors[name], style...)
 	}
+}
+
+// tick is what stands below a place of a sweep: of a Chart the name of its tick.
+func (p *panel) tick(size int64) string {
+	for _, r := range p.rows {
+		if r.Size == size && p.x != "" {
+			return r.Case
+		}
+	}
+	return SizeText(size)
 }
 
 // drawBars draws a group of bars for each case.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"math"
+	"slices"
 	"strings"
 	"testing"
 
@@ -121,5 +122,40 @@ func TestWrap(t *testing.T) {
 	got := strings.Join(wrap("read from a server's cache", 12), "|")
 	if got != "read from a|server's|cache" {
 		t.Error(got)
+	}
+}
+
+// A chart has its own ticks and axes; what was not measured is no point, and a chart without any
+// figure is not drawn. Long titles stay within the drawing.
+func TestCharts(t *testing.T) {
+	mark := func(v float64) *Mark { return &Mark{v, v - 1, v + 1} }
+	title := strings.TrimSpace(strings.Repeat("a very long title ", 8))
+	d, err := parseSVG(PlotCharts(About{Title: title, Machine: "here", Command: "that"}, []Chart{
+		{Title: "lines", X: "clients", Unit: "MB/s", Ticks: []string{"one", "two", "four"},
+			Lines: []ChartLine{{Name: "us", At: []*Mark{mark(10), nil, mark(30)}},
+				{Name: "limit", Ceiling: true, At: []*Mark{mark(40), mark(40), mark(40)}}}},
+		{Title: "bars", X: "path", Unit: "%", Bars: true, Ticks: []string{"near"},
+			Lines: []ChartLine{{Name: "us", At: []*Mark{mark(50)}}}},
+		{Title: "nothing", Unit: "us", Ticks: []string{"x"},
+			Lines: []ChartLine{{Name: "nobody", At: []*Mark{nil}}}},
+	}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d.elements["circle"] != 5 || d.elements["polyline"] != 2 || d.elements["rect"] != 2 {
+		t.Errorf("%v", d.elements)
+	}
+	for _, want := range []string{"one", "two", "four", "clients", "MB/s", "near", "%", "us", "limit"} {
+		if !slices.Contains(d.texts, want) {
+			t.Errorf("no text %q in %q", want, d.texts)
+		}
+	}
+	for _, text := range d.texts {
+		if text == title || text == "nothing" || text == "nobody" {
+			t.Errorf("%q is there", text)
+		}
+	}
+	if !strings.Contains(strings.Join(d.texts, " "), title) {
+		t.Errorf("the title is cut: %q", d.texts)
 	}
 }

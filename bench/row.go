@@ -127,6 +127,7 @@ const (
 	// Of bench iod.
 	CacheHits = "hits"   // units that the cache had
 	StateTime = "state-" // and a state's name: the time that a request spends in it at the server
+	Arrival   = "chunk-" // and a chunk's number: when it is in the client's memory
 )
 
 // Units of processor time.
@@ -139,7 +140,7 @@ const (
 func Unit(metric string) string { return unitOf(metric) }
 
 func unitOf(metric string) string {
-	if strings.HasPrefix(metric, StateTime) {
+	if strings.HasPrefix(metric, StateTime) || strings.HasPrefix(metric, Arrival) {
 		return "us"
 	}
 	if unit, ok := units()[metric]; ok {

@@ -31,6 +31,7 @@ type kind struct {
 	metric      string
 	first       bool
 	store       *store.Op // what the store alone does: all are held against that; nil: nothing
+	only        string    // the provider that can do it; "": all can
 	ways        []way
 }
 
@@ -71,13 +72,10 @@ func (b *Bench) Cases() []bench.Case {
 	for _, pieces := range []int{16, 256, 4096} {
 		kinds = append(kinds, b.list(pieces))
 	}
+	kinds = append(kinds, b.states(4*kib), b.states(mib), b.arrivals())
 	var cases []bench.Case
 	for i := range kinds {
 		cases = append(cases, b.caseOf(&kinds[i]))
-	}
-	for _, size := range []int{4 * kib, mib} {
-		k := b.states(size)
-		cases = append(cases, b.caseOf(&k))
 	}
 	return slices.DeleteFunc(bench.Possible(cases), func(c bench.Case) bool {
 		return b.Quick && !c.First
@@ -105,7 +103,9 @@ func (b *Bench) caseOf(k *kind) bench.Case {
 	}
 	for _, p := range b.Providers {
 		for _, w := range k.ways {
-			c.Add(b.contender(p, w))
+			if k.only == "" || k.only == p {
+				c.Add(b.contender(p, w))
+			}
 		}
 	}
 	return c
@@ -131,6 +131,9 @@ func (b *Bench) contender(provider string, w way) bench.Contender {
 // through is a contender that does a load through a server.
 func (b *Bench) through(provider string, w way) bench.Contender {
 	c := &caller{site: b.site(w.spec), provider: provider, load: w.load}
+	if w.load.arrivals {
+		return bench.Contender{Provider: provider + w.suffix, Measure: c.trace, Close: c.close}
+	}
 	by := b.Net.Costs(bench.Contender{Provider: provider + w.suffix, Depth: w.load.depth,
 		Measure: c.measure, Close: c.close}, provider)
 	by.Measure = c.counted(by.Measure)

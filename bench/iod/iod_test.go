@@ -208,3 +208,29 @@ func TestIodFigures(t *testing.T) {
 		}
 	}
 }
+
+// When the chunks of a request arrive is told for each of them, by every kind of streams.
+func TestArrivals(t *testing.T) {
+	b := benchHere(t)
+	chosen, err := bench.Choose(b.Cases(), []string{"arrivals-1m"})
+	if err != nil || len(chosen) != 1 || len(chosen[0].Contenders) != 3 {
+		t.Fatal(chosen, err)
+	}
+	rows, err := bench.RunAll(t.Context(), bench.Budget{Rounds: 1, Round: time.Millisecond, All: true,
+		Note: func(text string) { t.Error(text) }}, chosen)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, way := range []string{"plain", "single", "multiple"} {
+		by := net.Shm + ", " + way
+		for i := range mib / chunkBytes {
+			r := bench.Rows(rows).Find("arrivals-1m", by, fmt.Sprint(bench.Arrival, i))
+			if r == nil || r.Value <= 0 || r.Unit != "us" {
+				t.Fatalf("chunk %d by %s: %+v", i, by, r)
+			}
+		}
+		if all := bench.Rows(rows).Find("arrivals-1m", by, ""); all == nil || all.Value <= 0 {
+			t.Errorf("%s: %+v", by, all)
+		}
+	}
+}

@@ -26,6 +26,7 @@ type load struct {
 	apart         bool  // pieces are requests of their own
 	how           iod.How
 	states        bool // tell where requests spend their time
+	arrivals      bool // tell when each chunk of a request arrives, see arrivals.go
 }
 
 // caller is this side of a contender: memory for depth requests, in an arena that the node

@@ -11,7 +11,6 @@ import (
 	"github.com/sluice-storage/sluice/bench"
 	"github.com/sluice-storage/sluice/bench/partner"
 	"github.com/sluice-storage/sluice/client"
-	"github.com/sluice-storage/sluice/client/array"
 	"github.com/sluice-storage/sluice/layout"
 	"github.com/sluice-storage/sluice/seg"
 )
@@ -77,6 +76,7 @@ type load struct {
 	size     int // bytes of an operation
 	prepare  prepare
 	dir      string // of its files
+	requests int    // to servers, of one operation of a client; 0: nobody counted
 
 	ops []op
 	all []*client.FS // one for each client
@@ -143,6 +143,9 @@ func (l *load) measure(ctx context.Context, d time.Duration) (bench.Result, erro
 	perGiB := cpu / r.GiB()
 	r.Cost.LocalCPU = &perGiB
 	r.Extras = []bench.Extra{{Metric: bench.Busy, Value: 100 * cpu / r.Took.Seconds()}}
+	if l.requests > 0 {
+		r.Extras = append(r.Extras, bench.Extra{Metric: bench.Requests, Value: float64(l.requests)})
+	}
 	return r, nil
 }
 
@@ -243,10 +246,13 @@ func (f *Files) tiles(write bool) bench.Case {
 			if rows {
 				way = p + ", rows"
 			}
-			by := f.contender(&c, way, &load{provider: p, clients: 4, size: size,
-				prepare: func(ctx context.Context, fs *client.FS, dir string, i int) (op, error) {
-					return tile(ctx, fs, dir+"/wall", i, write, rows)
-				}})
+			l := &load{provider: p, clients: 4, size: size}
+			l.prepare = func(ctx context.Context, fs *client.FS, dir string, i int) (op, error) {
+				one, requests, err := tile(ctx, fs, dir+"/wall", i, write, rows)
+				l.requests = requests
+				return one, err
+			}
+			by := f.contender(&c, way, l)
 			by.Ceiling = p + ", rows"
 			c.Add(by)
 		}
@@ -254,47 +260,45 @@ func (f *Files) tiles(write bool) bench.Case {
 	return c
 }
 
-// tile is one client's tile.
-func tile(ctx context.Context, fs *client.FS, path string, i int, write, rows bool) (op,
+// tile is one client's tile: what moves it, and how many requests to servers that takes.
+func tile(ctx context.Context, fs *client.FS, path string, i int, write, rows bool) (op, int,
 	error) {
-	file, err := wall(ctx, fs, path, i, 4*wallRows*wallColumns*wallElement)
+	const row = wallColumns * wallElement
+	file, err := wall(ctx, fs, path, i, 4*wallRows*row)
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
-	kind, err := array.ParseType(fmt.Sprintf("V%d", wallElement))
-	if err != nil {
-		return nil, err
-	}
-	a, err := array.Raw(file, 0, array.Header{Type: kind,
-		Shape: []int64{2 * wallRows, 2 * wallColumns}})
-	if err != nil {
-		return nil, err
-	}
-	tiles, err := a.Tiles(array.TileOptions{Shape: []int64{wallRows, wallColumns}})
-	if err != nil {
-		return nil, err
-	}
-	r, k := int64(i/2), int64(i%2)
-	m := fs.Alloc(wallRows * wallColumns * wallElement)
+	m := fs.Alloc(wallRows * row)
 	quiet := context.WithoutCancel(ctx)
+	at := func(r int64) int64 { return (((int64(i/2)*wallRows)+r)*2 + int64(i%2)) * row }
 	if rows {
+		requests := 0
+		lay := file.Layout()
+		for r := range int64(wallRows) {
+			lay.Walk(seg.Contig(at(r), row), func(int, seg.Piece) { requests++ })
+		}
 		return func(int) error {
-			const row = wallColumns * wallElement
-			for at := range int64(wallRows) {
-				off := ((r*wallRows+at)*2 + k) * row
-				if err := move(quiet, file, m.Bytes()[at*row:(at+1)*row], off, write); err != nil {
+			for r := range int64(wallRows) {
+				if err := move(quiet, file, m.Bytes()[r*row:(r+1)*row], at(r), write); err != nil {
 					return err
 				}
 			}
 			return nil
-		}, nil
+		}, requests, nil
+	}
+	var how client.Explanation
+	t := client.Transfer{Write: write, Bufs: [][]byte{m.Bytes()}, File: seg.Strided(seg.Vector{
+		Off: at(0), Block: row, Dims: []seg.Dim{{Count: wallRows, Stride: 2 * row}}})}
+	once := t
+	once.Explain = &how
+	if _, err := file.Transfer(ctx, &once); err != nil {
+		return nil, 0, err
 	}
 	return func(int) error {
-		if write {
-			return tiles.Write(quiet, m.Bytes(), r, k)
-		}
-		return tiles.Read(quiet, m.Bytes(), r, k)
-	}, nil
+		again := t
+		_, err := file.Transfer(quiet, &again)
+		return err
+	}, how.Requests, nil
 }
 
 // apart is mpi-tile-io whose tiles lie in the whole array in memory, too: with a hint that all rows

@@ -3,18 +3,18 @@
 // here.
 //
 // An experiment is a choice of cases: of bench fabric, net, iod and nbd, which measure everything
-// else too, and of files.go, which measures the client library as the papers' programs did. Nothing
-// is measured twice in different ways. It starts no servers: package main does.
+// else too, and of files.go and local.go, which measure the client library and this host's own
+// storage as the papers' programs did. Nothing is measured twice in different ways. What is shown
+// of the rows are graphs, which have the axes of the paper's figure, and claims, which are the
+// numbers that the paper gives. It starts no servers: package main does.
 //
-// Read paper.go first, then the tables: message.go (M), pvfs.go (P), unifier.go (U and X),
-// block.go (G); files.go is what they need of their own, show.go how it is shown.
+// Read paper.go first, then graph.go and claim.go, and the tables: message.go (M), pvfs.go (P),
+// unifier.go (U), exio.go (X), block.go (G); show.go is how it is shown to people.
 package paper
 
 import (
 	"slices"
 	"strings"
-
-	"github.com/sluice-storage/sluice/bench"
 )
 
 // Papers are the papers, by the letters of their experiments.
@@ -34,32 +34,31 @@ type Experiment struct {
 	Also     []string // further figures that it is: the same on another network
 	Title    string
 	Parts    []Part  // what is run
-	Claims   []Claim // what the paper reported
+	Same     string  // an experiment whose rows are those of this one, too, if it was run before
+	Graphs   []Graph // what the paper's figure shows
+	Says     string  // what the paper found: the shape, in a sentence
+	Claims   []Claim // what it reported, in numbers
 	Differs  string  // what is another here
 	CannotBe string  // why it cannot be run here; "": it can
 }
 
-// OwnBench is the bench of the cases in files.go.
-const OwnBench = "files"
+// The benches of this package's own cases.
+const (
+	OwnBench   = "files" // files.go
+	LocalBench = "local" // local.go
+)
 
 // Part is a bench and some of its cases.
 type Part struct {
-	Bench     string   // fabric, net, iod, nbd, or files: those of this package
+	Bench     string   // fabric, net, iod, nbd, or one of this package
 	Cases     []string // regular expressions for their names
-	Providers []string // nil: all that work here
-}
-
-// Claim is what a paper says, beside what was measured.
-type Claim struct {
-	What  string
-	Paper string       // in its own units
-	Of    bench.Finder // nil: nothing here compares
-	Unit  string
+	Providers []string // nil: all that work here; of nbd: servers
+	Ways      []string // regular expressions for the contenders that belong to it; nil: all
 }
 
 // All are the experiments, paper by paper.
 func All() []Experiment {
-	return slices.Concat(message(), pvfs(), pvfsTransfers(), unifier(), exio(), block())
+	return slices.Concat(message(), pvfs(), pvfsTransfers(), unifier(), exio(), block(), blockSends())
 }
 
 // Find is the experiment of a name, whatever its case.
@@ -82,8 +81,11 @@ func (e *Experiment) Letter() string { return e.Name[:1] }
 // Names are all figures that it is: P7, M7, M8.
 func (e *Experiment) Names() string { return strings.Join(e.names(), ", ") }
 
-// through is one row's figure through another's.
-func through(name, provider, otherName, other string) bench.Finder {
-	return bench.Both(bench.Value(name, provider, ""), bench.Value(otherName, other, ""),
-		bench.Through)
+// Weight is how much of the time of all it should have: how many figures it shows.
+func (e *Experiment) Weight() int {
+	n := 0
+	for i := range e.Graphs {
+		n += len(e.Graphs[i].Ticks) * len(e.Graphs[i].Lines)
+	}
+	return min(max(n, 4), 32)
 }

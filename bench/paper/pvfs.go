@@ -1,103 +1,178 @@
 package paper
 
-import "github.com/sluice-storage/sluice/bench"
+import (
+	"fmt"
+	"strings"
+
+	"github.com/sluice-storage/sluice/bench"
+)
 
 const cluster = "Four I/O servers in memory, the metadata service and all clients share one " +
 	"host and its processors, so that more clients or servers add work and no hardware. TCP " +
 	"over loopback stands for the paper's TCP over InfiniBand (IBNice), shared memory for " +
 	"its native transport. "
 
-func pvfs() []Experiment {
-	return []Experiment{
-		{Name: "PT2", Also: []string{"P5"},
-			Title: "the raw network: latency, one-sided writes and reads by size",
-			Parts: []Part{{"fabric", []string{"rtt-8", "write-.*", "read-.*"}, nil}},
-			Claims: []Claim{
-				{"4 bytes one way", "40.1 us (IBNice), 9.2 us (send), 6.0 us (write), 12.4 us (read)",
-					half(bench.Value("rtt-8", "tcp", "")), "us"},
-				{"write", "827 MB/s", bench.Value("write-1m", "tcp", ""), "MB/s"},
-				{"read", "816 MB/s", bench.Value("read-1m", "tcp", ""), "MB/s"},
-				{"at 4 KiB, read through write", "well below 1",
-					through("read-4k", "tcp", "write-4k", "tcp"), bench.Times},
-			}, Differs: oneHost},
-		{Name: "P7", Also: []string{"P8"},
-			Title: "clients x servers: each client reads or writes one region",
-			Parts: []Part{{"files", []string{"(read|write)-c[124]-s[124]"}, nil}},
-			Claims: []Claim{
-				{"each further client over TCP adds", "120 MB/s (read), 160 MB/s (write)", nil, ""},
-				{"each further server over the native transport adds", "about 400 MB/s", nil, ""},
-				{"read, 4 clients and 4 servers, native through TCP", "about 3",
-					through("read-c4-s4", "shm", "read-c4-s4", "tcp"), bench.Times},
-				{"write, the same", "about 3",
-					through("write-c4-s4", "shm", "write-c4-s4", "tcp"), bench.Times},
-			}, Differs: cluster},
-		{Name: "P9", Title: "contiguous MPI-IO: clients over four servers, in memory",
-			Parts: []Part{{"files", []string{"(read|write)-c[124]-s4"}, nil}},
-			Claims: []Claim{
-				{"native through TCP, in memory, 1 client", "about 3",
-					through("read-c1-s4", "shm", "read-c1-s4", "tcp"), bench.Times},
-				{"native through TCP, on disks", "1.15 to 1.42", nil, ""},
-			}, Differs: cluster + "The client library is called directly: MPI-IO passes such " +
-				"requests on as they are. The paper's disks are not compared: what bounds them " +
-				"here is this host's disk."},
-		{Name: "P10", Title: "processor time of the clients",
-			Parts: []Part{{"files", []string{"read-c[124]-s4"}, nil}},
-			Claims: []Claim{
-				{"client busy, TCP", "91 %", bench.Value("read-c1-s4", "tcp", bench.Busy), "%"},
-				{"client busy, native", "1.5 %", bench.Value("read-c1-s4", "shm", bench.Busy), "%"},
-			}, Differs: cluster + "Over shared memory the server copies into the client's " +
-				"memory, as the paper's card did; the client itself copies nothing into memory " +
-				"from Alloc. Busy is of one processor."},
-	}
+const clientsAxis = "clients"
+
+// region is what clients of so many servers read or write by one provider.
+func region(what string, clients, servers, provider string) Cell {
+	return value(fmt.Sprintf("%s-c%s-s%s", what, clients, servers), provider, "")
 }
 
-// pvfsTransfers are those about how data is moved: small, large, in pieces.
-func pvfsTransfers() []Experiment {
-	return []Experiment{
-		{Name: "P11", Title: "small data by protocol: inline, fast (eager) slots, server-driven",
-			Parts: []Part{{"net", []string{"small-.*"}, nil}},
-			Claims: []Claim{
-				{"best at every small size", "fast", nil, ""},
-				{"1 KiB over TCP, eager through server-driven", "well below 1",
-					through("small-1k", "tcp, eager", "small-1k", "tcp, server-driven"), bench.Times},
-				{"1 KiB over TCP, inline through server-driven", "well below 1",
-					through("small-1k", "tcp, inline", "small-1k", "tcp, server-driven"), bench.Times},
-			}, Differs: oneHost + "Memory is registered in all of them; without a device there " +
-				"is no cost of registering."},
-		{Name: "P12", Title: "32 MB from and to one server in units of different size",
-			Parts: []Part{{"files", []string{"unit-(read|write)-.*"}, nil}},
-			Claims: []Claim{
-				{"units that are small enough for full overlap", "2 MB and less", nil, ""},
-				{"2 MiB units through one of 32 MiB, read", "more than 1",
-					through("unit-read-2m", "shm", "unit-read-32m", "shm"), bench.Times},
-			}, Differs: cluster + "Two units are under way. A request of 32 MiB is cut by the " +
-				"server itself into units of 2 MiB, so that the right end of the figure " +
-				"does not fall as in the paper."},
-		{Name: "P13",
-			Title: "tiles: 2 x 2 displays of 1024 x 768 elements of 24 bytes, with and without lists",
-			Parts: []Part{{"files", []string{"tile-(read|write)"}, nil}},
-			Claims: []Claim{
-				{"requests of one tile", "768, by lists 6", nil, ""},
-				{"read by lists, native through TCP", "2.7",
-					through("tile-read", "shm, vector", "tile-read", "tcp, vector"), bench.Times},
-				{"write by lists, the same", "2.2",
-					through("tile-write", "shm, vector", "tile-write", "tcp, vector"), bench.Times},
-				{"read row by row, the same", "1.79",
-					through("tile-read", "shm, rows", "tile-read", "tcp, rows"), bench.Times},
-				{"read, vector through row by row, native", "more than 1",
-					through("tile-read", "shm, vector", "tile-read", "shm, rows"), bench.Times},
-			}, Differs: cluster + "A tile is one vector and one request to each of the " +
-				"servers, through package client/array."},
-		{Name: "P14",
-			Title: "tiles that lie apart in memory, too, with and without allocation hints",
-			Parts: []Part{{"files", []string{"apart-(read|write)"}, nil}},
-			Claims: []Claim{
-				{"read, with hints through without", "1.85",
-					through("apart-read", "shm, hint", "apart-read", "shm, no hint"), bench.Times},
-				{"write, the same", "1.71",
-					through("apart-write", "shm, hint", "apart-write", "shm, no hint"), bench.Times},
-			}, Differs: cluster + "Hints save registrations, of which there are none without " +
-				"an RDMA device: here they only say that the rows lie in one allocation. Tiles " +
-				"have 512 x 384 elements of 64 bytes, a quarter of the paper's, for the memory of one host."},
+func pvfs() []Experiment {
+	return []Experiment{rawNetwork(), localStorage(), regionsOf(), contiguous(), clientTime()}
+}
+
+func rawNetwork() Experiment {
+	return Experiment{Name: "PT2", Also: []string{"P5"},
+		Title: "the raw network: latency, one-sided writes and reads by size",
+		Parts: []Part{{Bench: "fabric", Cases: []string{"rtt-8", "write-.*", "read-.*"},
+			Ways: network()}},
+		Graphs: []Graph{{Title: "bandwidth of one-sided operations, 16 under way",
+			X: "size of an operation", Unit: mbs, Ticks: sizes("4k 64k 1m 4m"),
+			Lines: labels("write tcp=write", "read tcp=read", "write plain Go TCP=plain Go TCP",
+				"?write verbs=write, verbs", "?read verbs=read, verbs"),
+			At: func(tick, line string) Cell {
+				op, by, _ := strings.Cut(line, " ")
+				return value(op+"-"+tick, by, "")
+			}}},
+		Says: "RDMA has four times the bandwidth of TCP over the same network and a quarter of its " +
+			"latency; reads of small pieces are far slower than writes.",
+		Claims: []Claim{
+			told("4 bytes one way, TCP", "40.1 us", us,
+				of(scaled(value("rtt-8", "plain Go TCP", ""), 0.5))),
+			told("send and receive", "9.2 us", us, of(scaled(value("rtt-8", "tcp", ""), 0.5))),
+			told("bandwidth, TCP", "185 MB/s", mbs, of(value("write-1m", "plain Go TCP", ""))),
+			told("write", "827 MB/s (6.0 us)", mbs, of(value("write-1m", "tcp", ""))),
+			told("read", "816 MB/s (12.4 us)", mbs, of(value("read-1m", "tcp", ""))),
+			shape("1 MiB, read through write", "0.99", through(value("read-1m", "tcp", ""),
+				value("write-1m", "tcp", "")), over(0.8)),
+			shape("4 KiB, read through write", "well below 1", through(value("read-4k", "tcp", ""),
+				value("write-4k", "tcp", "")), under(0.9)),
+			absent("write through TCP", "4.5", "the network here is TCP itself"),
+		}, Differs: oneHost}
+}
+
+// localStorage is a table of both papers that use these machines.
+func localStorage() Experiment {
+	return Experiment{Name: "PT3", Also: []string{"UT1"},
+		Title: "this host's own storage: files on its disk and in memory, and a copy",
+		Parts: []Part{{Bench: LocalBench, Cases: []string{"write", "read", "copy"}}},
+		Graphs: []Graph{{Title: "files of 128 MiB, 1 MiB each time", X: "operation", Unit: mbs,
+			Bars: true, Ticks: labels("write", "read"), Lines: labels("disk", "memory"),
+			At: func(tick, line string) Cell { return value(tick, line, "") }}},
+		Says: "The disk is an order of magnitude slower than memory, and than the network.",
+		Claims: []Claim{
+			told("write, disk (ext3)", "25 MB/s", mbs, of(value("write", "disk", ""))),
+			told("read, disk", "20 MB/s", mbs, of(value("read", "disk", ""))),
+			told("write, memory (ramfs; cached ext3)", "556 MB/s; 440", mbs,
+				of(value("write", "memory", ""))),
+			told("read, memory", "1057 MB/s; 560", mbs, of(value("read", "memory", ""))),
+			told("a copy in memory", "610 MB/s", mbs, of(value("copy", "memory", ""))),
+			shape("write, memory through disk", "22", through(value("write", "memory", ""),
+				value("write", "disk", "")), over(2)),
+			shape("read, memory through disk", "53", through(value("read", "memory", ""),
+				value("read", "disk", "")), over(2)),
+		}, Differs: "The disk is read and written past the kernel's cache, and each write is on it. " +
+			"It is a virtual one of this host, not an IDE drive."}
+}
+
+func regionsOf() Experiment {
+	servers := labels("1=1 server", "2=2 servers", "4=4 servers")
+	var graphs []Graph
+	for _, g := range []struct{ title, what, provider string }{
+		{"P7: read, TCP", "read", "tcp"}, {"P7: write, TCP", "write", "tcp"},
+		{"P8: read, native", "read", "shm"}, {"P8: write, native", "write", "shm"}} {
+		graphs = append(graphs, Graph{Title: g.title, X: clientsAxis, Unit: mbs,
+			Ticks: labels("1", "2", "4"), Lines: servers,
+			At: func(tick, line string) Cell { return region(g.what, tick, line, g.provider) }})
+	}
+	perClient := func(what string) bench.Finder {
+		return of(scaled(minus(region(what, "4", "4", "tcp"), region(what, "1", "4", "tcp")), 1.0/3))
+	}
+	perServer := func(what string) bench.Finder {
+		return of(scaled(minus(region(what, "4", "4", "shm"), region(what, "4", "1", "shm")), 1.0/3))
+	}
+	all := func(what string) bench.Finder {
+		return through(region(what, "4", "4", "shm"), region(what, "4", "4", "tcp"))
+	}
+	return Experiment{Name: "P7", Also: []string{"P8"},
+		Title:  "clients x servers: each client reads or writes one region",
+		Parts:  []Part{{Bench: OwnBench, Cases: []string{"(read|write)-c[124]-s[124]"}}},
+		Graphs: graphs,
+		Says: "Bandwidth grows with each client and each server, and over the native transport it " +
+			"is three times that of TCP.",
+		Claims: []Claim{
+			{What: "each further client over TCP adds", Paper: "120 MB/s (read), 160 MB/s (write)",
+				Holds: over(0), Here: []Here{{"read", perClient("read"), mbs},
+					{"write", perClient("write"), mbs}}},
+			{What: "each further server over the native transport adds",
+				Paper: "about 400 MB/s (read), slightly less (write)", Holds: over(0),
+				Here: []Here{{"read", perServer("read"), mbs}, {"write", perServer("write"), mbs}}},
+			{What: "4 clients and 4 servers, native through TCP", Paper: "about 3",
+				Holds: over(1.5), Here: []Here{{"read", all("read"), bench.Times},
+					{"write", all("write"), bench.Times}}},
+		}, Differs: cluster + "A region is 2 MiB for each server."}
+}
+
+func contiguous() Experiment {
+	var graphs []Graph
+	for _, what := range []string{"read", "write"} {
+		graphs = append(graphs, Graph{Title: what + ", in memory, 4 servers", X: clientsAxis,
+			Unit: mbs, Ticks: labels("1", "2", "4"), Lines: labels("shm=native (shm)", "tcp=TCP"),
+			At: func(tick, line string) Cell { return region(what, tick, "4", line) }})
+	}
+	ratio := func(what, clients string) Here {
+		return Here{what, through(region(what, clients, "4", "shm"), region(what, clients, "4", "tcp")),
+			bench.Times}
+	}
+	return Experiment{Name: "P9", Title: "contiguous MPI-IO: clients over four servers, in memory",
+		Parts: []Part{{Bench: OwnBench, Cases: []string{"(read|write)-c[124]-s4"}}}, Same: "P7",
+		Graphs: graphs,
+		Says: "MPI-IO over the native transport has about three times the bandwidth of TCP in " +
+			"memory, and on disks still 15 to 42 % more.",
+		Claims: []Claim{
+			{What: "native through TCP, in memory, 1 client", Paper: "about 3", Holds: over(1.5),
+				Here: []Here{ratio("read", "1"), ratio("write", "1")}},
+			{What: "the same, 4 clients", Paper: "about 3", Holds: over(1.5),
+				Here: []Here{ratio("read", "4"), ratio("write", "4")}},
+			absent("native through TCP, on disks", "1.15 to 1.42; 95 MB/s by 4 clients",
+				"four servers here share one disk"),
+		}, Differs: cluster + "The client library is called directly, and MPI-IO passes such " +
+			"requests on as they are: docs/figures/parallel.md has MPI-IO itself."}
+}
+
+func clientTime() Experiment {
+	busy := func(clients, provider string) Cell {
+		by := map[string]float64{"1": 1, "2": 0.5, "4": 0.25}
+		return scaled(value("read-c"+clients+"-s4", provider, bench.Busy), by[clients])
+	}
+	return Experiment{Name: "P10", Title: "processor time of the clients",
+		Parts: []Part{{Bench: OwnBench, Cases: []string{"read-c[124]-s4"}}}, Same: "P7",
+		Graphs: []Graph{{Title: "a client while it reads from 4 servers", X: clientsAxis,
+			Unit: "% of one processor", Ticks: labels("1", "2", "4"),
+			Lines: labels("tcp=TCP", "shm=native (shm)"), At: busy}},
+		Says: "A client over TCP is busy with copies, the less the more clients wait for the same " +
+			"servers; over the native transport it does next to nothing.",
+		Claims: []Claim{
+			told("one client busy, TCP", "91 %", "%", of(busy("1", "tcp"))),
+			told("one client busy, native", "1.5 %", "%", of(busy("1", "shm"))),
+			shape("4 clients: each, TCP, through one alone", "less than 1",
+				through(busy("4", "tcp"), busy("1", "tcp")), under(1)),
+			shape("processor time of a byte, native through TCP", "0.006",
+				through(perByte("read-c1-s4", "shm"), perByte("read-c1-s4", "tcp")), under(0.5)),
+		}, Differs: cluster + "Over shared memory the server copies into the client's memory, as " +
+			"the paper's card did. All clients are one process, whose time is shared out among " +
+			"them; where processors are short, who waits is not busy."}
+}
+
+// perByte is processor time through bandwidth.
+func perByte(name, provider string) Cell {
+	return func(rows bench.Rows) *bench.Mark {
+		v, ok := local(name, provider)(rows)
+		if !ok {
+			return nil
+		}
+		return &bench.Mark{Value: v, Low: v, High: v}
 	}
 }

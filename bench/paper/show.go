@@ -11,83 +11,119 @@ import (
 
 // Outcome is an experiment that was run, or that cannot be.
 type Outcome struct {
-	Name     string      `json:"name"`
-	Also     []string    `json:"also,omitempty"`
-	Paper    string      `json:"paper"`
-	Title    string      `json:"title"`
-	Rows     []bench.Row `json:"rows,omitempty"`
-	Claims   []Told      `json:"claims,omitempty"`
-	Differs  string      `json:"differs,omitempty"`
-	CannotBe string      `json:"cannot_be,omitempty"`
-	Command  string      `json:"command,omitempty"`
-	Plot     string      `json:"plot,omitempty"` // file name of its drawing
-}
-
-// Told is what a paper says beside what was measured.
-type Told struct {
-	What  string   `json:"what"`
-	Paper string   `json:"paper"`
-	Here  *float64 `json:"here,omitempty"` // nil: nothing that compares
-	Unit  string   `json:"unit,omitempty"`
+	Name     string        `json:"name"`
+	Also     []string      `json:"also,omitempty"`
+	Paper    string        `json:"paper"`
+	Title    string        `json:"title"`
+	Says     string        `json:"says,omitempty"`    // what the paper found
+	Verdict  string        `json:"verdict,omitempty"` // whether it came out here, too
+	Claims   []Told        `json:"claims,omitempty"`
+	Graphs   []bench.Chart `json:"graphs,omitempty"`
+	Differs  string        `json:"differs,omitempty"`
+	CannotBe string        `json:"cannot_be,omitempty"`
+	Command  string        `json:"command,omitempty"`
+	Machine  string        `json:"machine,omitempty"`
+	LeftOut  []string      `json:"left_out,omitempty"` // what was not measured, and why
+	Plot     string        `json:"plot,omitempty"`     // file name of its drawing
+	Data     string        `json:"data,omitempty"`     // file name of this, with all rows
+	Rows     []bench.Row   `json:"rows,omitempty"`
 }
 
 // Outcome holds rows against what the paper says.
 func (e *Experiment) Outcome(rows []bench.Row, command string) Outcome {
 	o := Outcome{Name: e.Name, Also: e.Also, Paper: Papers()[e.Letter()], Title: e.Title, Rows: rows,
-		Differs: strings.TrimSpace(e.Differs), CannotBe: e.CannotBe, Command: command}
-	for _, c := range e.Claims {
-		t := Told{What: c.What, Paper: c.Paper, Unit: c.Unit}
-		if c.Of != nil {
-			if v, ok := c.Of(rows); ok {
-				t.Here = &v
-			}
-		}
-		o.Claims = append(o.Claims, t)
+		Says: e.Says, Differs: strings.TrimSpace(e.Differs), CannotBe: e.CannotBe, Command: command}
+	for i := range e.Claims {
+		o.Claims = append(o.Claims, e.Claims[i].against(rows))
+	}
+	o.Verdict = verdict(o.Claims)
+	if len(rows) == 0 {
+		return o
+	}
+	o.Machine = bench.Machine()
+	for i := range e.Graphs {
+		c, missing := e.Graphs[i].chart(rows)
+		o.Graphs = append(o.Graphs, c)
+		o.LeftOut = append(o.LeftOut, missing...)
 	}
 	return o
 }
 
-func (t *Told) here() string {
-	switch {
-	case t.Here == nil:
-		return ""
-	case t.Unit == bench.Times:
-		return fmt.Sprintf("%.2f", *t.Here)
-	}
-	return bench.ValueText(*t.Here) + " " + t.Unit
+// Draw is the outcome as an SVG file.
+func (o *Outcome) Draw() []byte {
+	return bench.PlotCharts(bench.About{Title: o.heading() + ": " + o.Title, Machine: o.Machine,
+		Command: o.Command}, o.Graphs)
 }
 
 // Write prints an outcome for people at a terminal.
 func (o *Outcome) Write(w io.Writer) error {
-	fmt.Fprintf(w, "%s: %s\n  %s\n\n", o.heading(), o.Title, o.Paper)
-	if len(o.Rows) > 0 {
-		if err := bench.WriteTable(w, o.Rows); err != nil {
-			return err
-		}
-		fmt.Fprintln(w)
-	}
-	if len(o.Claims) > 0 {
+	fmt.Fprintf(w, "%s: %s\n  %s\n", o.heading(), o.Title, o.Paper)
+	for i := range o.Graphs {
+		g := &o.Graphs[i]
+		fmt.Fprintf(w, "\n%s, %s\n", g.Title, g.Unit)
 		t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-		fmt.Fprintln(t, "WHAT\tTHE PAPER\tHERE")
-		for i := range o.Claims {
-			c := &o.Claims[i]
-			fmt.Fprintf(t, "%s\t%s\t%s\n", c.What, c.Paper, c.here())
+		for _, line := range table(g) {
+			fmt.Fprintln(t, strings.Join(line, "\t"))
 		}
 		if err := t.Flush(); err != nil {
 			return err
 		}
 	}
-	if o.CannotBe != "" {
-		fmt.Fprintf(w, "\nIt cannot be run here. %s\n", o.CannotBe)
+	if len(o.Claims) > 0 {
+		t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+		fmt.Fprintln(t, "\nWHAT\tTHE PAPER\tHERE\tAS IN THE PAPER")
+		for i := range o.Claims {
+			c := &o.Claims[i]
+			fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", c.What, c.Paper, c.here(), c.holds())
+		}
+		if err := t.Flush(); err != nil {
+			return err
+		}
 	}
-	if o.Differs != "" {
-		fmt.Fprintf(w, "\nWhat differs: %s\n", o.Differs)
+	for _, text := range []string{o.found(), label("It cannot be run here. ", o.CannotBe),
+		label("What differs: ", o.Differs), label("Not measured: ", strings.Join(o.LeftOut, "; "))} {
+		if text != "" {
+			fmt.Fprintf(w, "\n%s\n", text)
+		}
 	}
 	return nil
 }
 
+// found is what the paper found, and if it did so here.
+func (o *Outcome) found() string {
+	return strings.TrimSpace(label("The paper found: ", o.Says) + " " + o.Verdict)
+}
+
+func label(what, text string) string {
+	if text == "" {
+		return ""
+	}
+	return what + text
+}
+
 func (o *Outcome) heading() string {
 	return strings.Join(append([]string{o.Name}, o.Also...), ", ")
+}
+
+// table is a graph in lines: a tick each.
+func table(g *bench.Chart) [][]string {
+	first := []string{g.X}
+	for _, l := range g.Lines {
+		first = append(first, l.Name)
+	}
+	all := [][]string{first}
+	for i, tick := range g.Ticks {
+		line := []string{tick}
+		for _, l := range g.Lines {
+			text := "-"
+			if l.At[i] != nil {
+				text = bench.ValueText(l.At[i].Value)
+			}
+			line = append(line, text)
+		}
+		all = append(all, line)
+	}
+	return all
 }
 
 // WriteList prints a line for each experiment.
@@ -97,77 +133,14 @@ func WriteList(w io.Writer) error {
 		how := "cannot be run here: see sluice bench paper " + e.Name
 		if e.CannotBe == "" {
 			how = "by bench " + e.Parts[0].Bench
-			if e.Parts[0].Bench == OwnBench {
+			switch e.Parts[0].Bench {
+			case OwnBench:
 				how = "by the client library"
+			case LocalBench:
+				how = "by this host's own storage"
 			}
 		}
 		fmt.Fprintf(t, "%s\t%s\t%s\n", e.Names(), e.Title, how)
 	}
 	return t.Flush()
-}
-
-// markdown is an outcome as a section of a page.
-func (o *Outcome) markdown() string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "## %s: %s\n\n", o.heading(), o.Title)
-	if o.CannotBe != "" {
-		fmt.Fprintf(&b, "It cannot be run here. %s\n\n", o.CannotBe)
-	}
-	if len(o.Claims) > 0 {
-		b.WriteString("| what | the paper | here |\n|---|---|---|\n")
-		for i := range o.Claims {
-			c := &o.Claims[i]
-			fmt.Fprintf(&b, "| %s | %s | %s |\n", c.What, c.Paper, c.here())
-		}
-		b.WriteString("\n")
-	}
-	if o.Differs != "" {
-		fmt.Fprintf(&b, "What differs: %s\n\n", o.Differs)
-	}
-	if o.Plot != "" {
-		fmt.Fprintf(&b, "![%s](%s)\n\n", o.Title, o.Plot)
-	}
-	if len(o.Rows) == 0 {
-		return b.String()
-	}
-	fmt.Fprintf(&b, "`%s` on %s\n\n", o.Command, bench.Machine())
-	b.WriteString("| case | by | size | under way | figure | low-high |\n|---|---|---|---|---|---|\n")
-	for _, r := range o.Rows {
-		fmt.Fprintf(&b, "| %s | %s | %s | %d | %s %s | %s-%s |\n", r.Case, r.Provider,
-			bench.SizeText(r.Size), r.Depth, bench.ValueText(r.Value), r.Unit, bench.ValueText(r.Low),
-			bench.ValueText(r.High))
-	}
-	b.WriteString("\n")
-	return b.String()
-}
-
-// pageHead is what stands above the sections.
-const pageHead = `# The papers' experiments
-
-Each table and figure of the five papers that sluice comes from and that can be run on one host,
-with what the paper reported beside what was measured here. This page is written by
-` + "`sluice bench paper all --markdown FILE`" + `, a section alone by its name;
-` + "`sluice bench paper ls`" + ` lists them. Figures are medians; of one host they say how ways
-compare, not how fast a cluster is.
-
-`
-
-// Page puts outcomes into the page of all experiments: sections that were not run stay as they are
-// in old.
-func Page(old string, outcomes []Outcome) string {
-	sections := map[string]string{}
-	for _, part := range strings.Split(old, "\n## ")[1:] {
-		name, _, _ := strings.Cut(part, ":")
-		first, _, _ := strings.Cut(name, ",")
-		sections[first] = "## " + strings.TrimRight(part, "\n") + "\n\n"
-	}
-	for i := range outcomes {
-		sections[outcomes[i].Name] = outcomes[i].markdown()
-	}
-	var b strings.Builder
-	b.WriteString(pageHead)
-	for _, e := range All() {
-		b.WriteString(sections[e.Name])
-	}
-	return strings.TrimRight(b.String(), "\n") + "\n"
 }

@@ -9,74 +9,94 @@ func unifier() []Experiment {
 	return []Experiment{
 		{Name: "U4",
 			Title: "what registering and deregistering memory costs, one at a time and 60 at once",
-			Claims: []Claim{{"registration", "the reason for a cache whose buffers stay registered", nil,
-				""}},
+			Says: "Both cost so much that a cache's buffers should stay registered; 60 deregistrations " +
+				"in one call cost less than one by one.",
 			CannotBe: needsDevice},
-		{Name: "U5", Title: "cached reads by size: our cache, a file's pages by mmap, and by copy",
-			Parts: []Part{{"iod", []string{"cached-read-(4k|16k|64k|256k|1m|4m)"}, nil}},
-			Claims: []Claim{
-				{"peak", "630 MB/s; mmap 501, copy 324", nil, ""},
-				{"through copying, large", "about 2.0", nil, ""},
-				{"through mmap, large", "about 1.3", nil, ""},
-			}, Differs: server + "The rows name what each of the four servers does."},
-		{Name: "U6", Title: "cached writes by size",
-			Parts:   []Part{{"iod", []string{"cached-write-(4k|16k|64k|256k|1m|4m)"}, nil}},
-			Claims:  []Claim{{"peak", "561 MB/s; mmap 457, copy 258", nil, ""}},
-			Differs: server},
-		{Name: "U7", Title: "a working set around the size of the cache",
-			Parts: []Part{{"iod", []string{"cache-x.*"}, nil}},
-			Claims: []Claim{
-				{"largest file that stays cached, of 420 MB of memory", "360 MB; with copying 340", nil, ""},
-				{"beyond it", "20 MB/s, the disk", nil, ""},
-			}, Differs: server + "Sizes are relative to the cache, and reads are random."},
-		{Name: "U8",
-			Title: "the whole file system: cached reads of 1 to 4 clients over four servers",
-			Parts: []Part{{"files", []string{"read-c[124]-s4"}, nil}},
-			Claims: []Claim{
-				{"peak through copying, through mmap", "1.7, 1.3", nil, ""},
-				{"4 clients through 1", "more than 1",
-					through("read-c4-s4", "shm", "read-c1-s4", "shm"), bench.Times},
-			}, Differs: cluster + "Servers without the cache are measured in U5, one at a time."},
+		cached("U5", "read", "630 MB/s; mmap 501, copy 324", "about 2.0", "about 1.3", "up to 2.7"),
+		cached("U6", "write", "561 MB/s; mmap 457, copy 258", "2.2 at the peak",
+			"1.2 at the peak", "more than 1"),
+		cacheSizes(), wholeSystem(),
 	}
 }
 
-func exio() []Experiment {
-	return []Experiment{
-		{Name: "X5", Title: "16 pieces by size: gathered, packed, and contiguous",
-			Parts: []Part{{"net", []string{"pieces-.*"}, []string{"shm"}}},
-			Claims: []Claim{
-				{"gathered through packed, at best", "up to 3 (2.7 in its table)",
-					through("pieces-1m", "shm, gather", "pieces-1m", "shm, pack"), bench.Times},
-				{"gathered through contiguous, large", "more than 0.95",
-					through("pieces-4m", "shm, gather", "pieces-4m", "shm, contiguous"), bench.Times},
-				{"gathered through contiguous, small", "at least 0.70",
-					through("pieces-64k", "shm, gather", "pieces-64k", "shm, contiguous"), bench.Times},
-			}, Differs: oneHost + "Pieces lie as far apart as they are long, not 1 MB."},
-		{Name: "X6", Title: "the same over other networks",
-			Parts: []Part{{"net", []string{"pieces-.*"}, nil}},
-			Claims: []Claim{
-				{"peak", "2906 MB/s (RDMA), 1181 (10GigE), 971 (IPoIB)",
-					bench.Value("pieces-4m", "shm, gather", ""), "MB/s"},
-				{"peak by TCP", "1181 MB/s (10GigE)", bench.Value("pieces-4m", "tcp, gather", ""), "MB/s"},
-				{"small: RDMA through TCP", "less than 1",
-					through("pieces-4k", "shm, gather", "pieces-4k", "tcp, gather"), bench.Times},
-			}, Differs: oneHost},
-		{Name: "X7", Title: "processor time of sender and receiver",
-			Parts: []Part{{"net", []string{"pieces-(256k|4m)"}, nil}},
-			Claims: []Claim{
-				{"receiver over TCP", "saturated", remote("pieces-4m", "tcp, gather"), bench.PerGiB},
-				{"sender over TCP", "40 % to 60 %", local("pieces-4m", "tcp, gather"), bench.PerGiB},
-				{"receiver by RDMA", "little", remote("pieces-4m", "shm, gather"), bench.PerGiB},
-				{"sender by RDMA", "little", local("pieces-4m", "shm, gather"), bench.PerGiB},
-			}, Differs: oneHost + "Seconds of a processor for each GiB; over shared memory the " +
-				"sender copies where the paper's card did."},
+// cached compares the paper's three servers: all of a request's data is in memory.
+func cached(name, what, peaks, copying, mapping, small string) Experiment {
+	const ticks = "4k 16k 64k 256k 1m 4m"
+	at := func(size, by string) Cell { return megabytes("cached-"+what+"-"+size, by) }
+	peak := func(by string) bench.Finder {
+		var all []Cell
+		for _, size := range sizes(ticks) {
+			all = append(all, at(size.Key, "shm, "+by+", no CRC"))
+		}
+		return most(all...)
 	}
+	ratio := func(size, by string) bench.Finder {
+		return through(at(size, "shm, unifier, no CRC"), at(size, "shm, "+by+", no CRC"))
+	}
+	var graphs []Graph
+	for _, p := range []string{"shm", "tcp"} {
+		graphs = append(graphs, Graph{Title: "over " + p, X: requestSize, Unit: mbs,
+			Ticks: sizes(ticks), Lines: labels(p+", unifier, no CRC=Unifier (our cache)",
+				p+", mmap, no CRC=mmap", p+", normal, no CRC=copy"), At: at})
+	}
+	return Experiment{Name: name,
+		Title: "cached " + what + "s by size: our cache, a file's pages by mmap, and by copy",
+		Parts: []Part{{Bench: "iod", Cases: []string{"cached-" + what + "-(4k|16k|64k|256k|1m|4m)"},
+			Ways: []string{"(shm|tcp), (unifier|mmap|normal), no CRC"}}},
+		Graphs: graphs,
+		Says: "One cache for both is best at every size; mmap beats copying when requests are large, " +
+			"and loses when they are small.",
+		Claims: []Claim{
+			{What: "peak", Paper: peaks, Here: []Here{{"Unifier", peak("unifier"), mbs},
+				{"mmap", peak("mmap"), mbs}, {"copy", peak("normal"), mbs}}},
+			shape("1 MiB, through copying", copying, ratio("1m", "normal"), over(1)),
+			shape("1 MiB, through mmap", mapping, ratio("1m", "mmap"), over(1)),
+			shape("4 KiB, through mmap", small, ratio("4k", "mmap"), over(1)),
+		}, Differs: server + "Without checksums, as in the paper; 4 requests are under way. Mapped " +
+			"memory is not registered for each request, which was the price of mmap there."}
 }
 
-func local(name, provider string) bench.Finder {
-	return bench.CostOf(name, provider, func(c *bench.Cost) *float64 { return c.LocalCPU })
+func cacheSizes() Experiment {
+	at := func(size, by string) Cell { return value("cache-x"+size, by, "") }
+	ratio := func(a, b string) bench.Finder { return through(at(a, "shm"), at(b, "shm")) }
+	return Experiment{Name: "U7", Title: "a working set around the size of the cache",
+		Parts: []Part{{Bench: "iod", Cases: []string{"cache-x.*"}}},
+		Graphs: []Graph{{Title: "random reads of 64 KiB", X: "working set through the cache",
+			Unit: mbs, Ticks: labels("0.5", "0.9", "1.1", "2.0"), Lines: labels("shm", "tcp"), At: at},
+			{Title: "reads that the cache has", X: "working set through the cache", Unit: "%",
+				Ticks: labels("0.5", "0.9", "1.1", "2.0"), Lines: labels("shm", "tcp"),
+				At: func(tick, line string) Cell {
+					return value("cache-x"+tick, line, bench.CacheHits)
+				}}},
+		Says: "A file stays cached until it is as large as the memory for the cache; beyond it " +
+			"everything is as slow as the disk.",
+		Claims: []Claim{
+			told("largest file that stays cached", "360 MB of 420 MB of memory (0.86); copying 340",
+				"% hits at 0.9", of(value("cache-x0.9", "shm", bench.CacheHits))),
+			shape("0.9 through 0.5 of the cache", "about 1", ratio("0.9", "0.5"), over(0.7)),
+			shape("twice the cache through half of it", "0.04 (20 MB/s, the disk)",
+				ratio("2.0", "0.5"), under(0.7)),
+		}, Differs: server + "Sizes are relative to the cache. Reads are random: in order, as the " +
+			"paper's, each would find what was dropped last, and its cliff is as sharp as that. " +
+			"This disk is far quicker than 20 MB/s."}
 }
 
-func remote(name, provider string) bench.Finder {
-	return bench.CostOf(name, provider, func(c *bench.Cost) *float64 { return c.RemoteCPU })
+func wholeSystem() Experiment {
+	ratio := func(clients, provider string) Here {
+		return Here{provider, through(region("read", clients, "4", provider),
+			region("read", "1", "4", provider)), bench.Times}
+	}
+	return Experiment{Name: "U8",
+		Title: "the whole file system: cached reads of 1 to 4 clients over four servers",
+		Parts: []Part{{Bench: OwnBench, Cases: []string{"read-c[124]-s4"}}}, Same: "P7",
+		Graphs: []Graph{{Title: "cached reads, all clients together", X: clientsAxis, Unit: mbs,
+			Ticks: labels("1", "2", "4"), Lines: labels("shm", "tcp"),
+			At: func(tick, line string) Cell { return region("read", tick, "4", line) }}},
+		Says: "With Unifier the file system scales best, because the servers have less to do.",
+		Claims: []Claim{
+			{What: "4 clients through 1", Paper: "more than 1", Holds: over(1),
+				Here: []Here{ratio("4", "shm"), ratio("4", "tcp")}},
+			absent("peak through copying, through mmap", "1.7, 1.3",
+				"servers without our cache are in U5, one at a time"),
+		}, Differs: cluster}
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -94,7 +95,17 @@ func middle(list []float64) float64 {
 	return list[len(list)/2]
 }
 
-// TestFigures compares calls of C with those of the Go client: docs/figures/parallel.md.
+// contender is a client for the figures, and what its rounds came to, beside the Go client's.
+type contender struct {
+	name    string
+	command []string
+	env     []string
+
+	median, ratio, more []float64
+}
+
+// TestFigures compares calls of C and of Python with those of the Go client:
+// docs/figures/parallel.md.
 func TestFigures(t *testing.T) {
 	rounds, _ := strconv.Atoi(os.Getenv(figuresEnv))
 	if rounds == 0 {
@@ -103,25 +114,38 @@ func TestFigures(t *testing.T) {
 	b := build(t)
 	makeSpeedFile(t, b.url)
 	program := b.compile(t, "bench/speed.c", "-O2")
-	fmt.Println("| reads of | memory | Go | C | C/Go | C-Go |\n|---|---|---|---|---|---|")
+	fmt.Println("| reads of | memory | by | a call | speed of Go's | more than Go |\n" +
+		"|---|---|---|---|---|---|")
 	for _, c := range []struct{ size, count, memory string }{
 		{"8", "20000", "malloc"}, {"8", "20000", "alloc"},
 		{"1048576", "2000", "malloc"}, {"1048576", "2000", "alloc"},
 	} {
-		var ofGo, ofC, ratio, more []float64
-		for range rounds {
-			g := exec.Command(os.Args[0])
-			g.Env = append(os.Environ(), "SLUICE_URL="+b.url,
-				speedEnv+"="+strings.Join([]string{speedFile, c.size, c.count, c.memory}, " "))
-			p := exec.Command(program, speedFile, c.size, c.count, c.memory)
-			p.Env = append(os.Environ(), b.env()...)
-			one, _ := numbers(t, g)
-			other, _ := numbers(t, p)
-			ofGo, ofC = append(ofGo, one), append(ofC, other)
-			ratio, more = append(ratio, one/other), append(more, other-one)
+		args := []string{speedFile, c.size, c.count, c.memory}
+		all := []*contender{
+			{name: "Go", command: []string{os.Args[0]},
+				env: []string{"SLUICE_URL=" + b.url, speedEnv + "=" + strings.Join(args, " ")}},
+			{name: "C", command: append([]string{program}, args...), env: b.env()},
+			{name: "Python", command: append([]string{interpreter(t), "../../python/bench/speed.py"},
+				args...), env: append(b.env(), "PYTHONPATH=../../python",
+				"SLUICE_LIBRARY="+filepath.Join(b.dir, "libsluice.so.1"))},
 		}
-		fmt.Printf("| %s | %s | %.2f us | %.2f us | %.0f %% of its speed | %+.2f us |\n",
-			c.size, c.memory, middle(ofGo)/1e3, middle(ofC)/1e3, 100*middle(ratio), middle(more)/1e3)
+		for range rounds {
+			var first float64
+			for i, by := range all {
+				cmd := exec.Command(by.command[0], by.command[1:]...)
+				cmd.Env = append(os.Environ(), by.env...)
+				one, _ := numbers(t, cmd)
+				if i == 0 {
+					first = one
+				}
+				by.median = append(by.median, one)
+				by.ratio, by.more = append(by.ratio, first/one), append(by.more, one-first)
+			}
+		}
+		for _, by := range all {
+			fmt.Printf("| %s | %s | %s | %.2f us | %.0f %% | %+.2f us |\n", c.size, c.memory, by.name,
+				middle(by.median)/1e3, 100*middle(by.ratio), middle(by.more)/1e3)
+		}
 	}
 }
 

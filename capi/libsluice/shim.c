@@ -269,18 +269,29 @@ sluice_file *sluice_create(sluice_fs *fs, const char *path, int flags, mode_t mo
 
 int sluice_close(sluice_file *file) { CALL(-1, sluiceGoClose(P(file), TEXT)); }
 
+int64_t shim_pread(uintptr_t file, uintptr_t buf, uint64_t len, int64_t off)
+{
+	CALL(-1, sluiceGoPread(file, buf, len, off, TEXT));
+}
+
+int64_t shim_pwrite(uintptr_t file, uintptr_t buf, uint64_t len, int64_t off)
+{
+	CALL(-1, sluiceGoPwrite(file, buf, len, off, TEXT));
+}
+
+int64_t shim_append(uintptr_t file, uintptr_t buf, uint64_t len)
+{
+	CALL(-1, sluiceGoAppend(file, buf, len, TEXT));
+}
+
 ssize_t sluice_pread(sluice_file *file, void *buf, size_t len, int64_t off)
 {
-	if (!mapped(buf, len))
-		return -1;
-	CALL(-1, sluiceGoPread(P(file), P(buf), len, off, TEXT));
+	return mapped(buf, len) ? shim_pread(P(file), P(buf), len, off) : -1;
 }
 
 ssize_t sluice_pwrite(sluice_file *file, const void *buf, size_t len, int64_t off)
 {
-	if (!mapped(buf, len))
-		return -1;
-	CALL(-1, sluiceGoPwrite(P(file), P(buf), len, off, TEXT));
+	return mapped(buf, len) ? shim_pwrite(P(file), P(buf), len, off) : -1;
 }
 
 ssize_t sluice_preadv(sluice_file *file, const struct iovec *iov, int count, int64_t off)
@@ -295,9 +306,7 @@ ssize_t sluice_pwritev(sluice_file *file, const struct iovec *iov, int count, in
 
 int64_t sluice_append(sluice_file *file, const void *buf, size_t len)
 {
-	if (!mapped(buf, len))
-		return -1;
-	CALL(-1, sluiceGoAppend(P(file), P(buf), len, TEXT));
+	return mapped(buf, len) ? shim_append(P(file), P(buf), len) : -1;
 }
 
 int sluice_sync(sluice_file *file) { CALL(-1, sluiceGoSync(P(file), TEXT)); }

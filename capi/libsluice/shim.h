@@ -16,4 +16,9 @@ enum {
 
 #define SHIM_TEXT 512
 
+/* Calls for buffers that are known to be memory: python.c. */
+int64_t shim_pread(uintptr_t file, uintptr_t buf, uint64_t len, int64_t off);
+int64_t shim_pwrite(uintptr_t file, uintptr_t buf, uint64_t len, int64_t off);
+int64_t shim_append(uintptr_t file, uintptr_t buf, uint64_t len);
+
 #endif

@@ -67,6 +67,8 @@ type benchFlags struct {
 	cases          []string // of benches with many; see addCases
 	list           bool
 	keep           func([]bench.Row) // gets rows in place of being printed; nil: they are
+	ways           []string          // only contenders with these names, regular expressions; nil: all
+	noted          func(string)      // gets notes, too; may be nil
 }
 
 func (f *benchFlags) add(cmd *cobra.Command) {
@@ -92,6 +94,9 @@ func (f *benchFlags) name() string { return "bench " + f.cmd.Name() }
 
 // note says what is left out.
 func (f *benchFlags) note(text string) {
+	if f.noted != nil {
+		f.noted(text)
+	}
 	fmt.Fprintln(f.cmd.ErrOrStderr(), "sluice: "+f.name()+": "+text)
 }
 
@@ -133,6 +138,9 @@ func (f *benchFlags) run(b bench.Budget, cases []bench.Case, patterns []string,
 
 func (f *benchFlags) choose(cases []bench.Case, patterns []string) ([]bench.Case, error) {
 	chosen, err := bench.Choose(cases, patterns)
+	if err == nil {
+		chosen, err = bench.ChooseWays(chosen, f.ways)
+	}
 	return chosen, hint(err, "See: sluice %s --list", f.name())
 }
 

@@ -165,6 +165,10 @@ func (f *nbdBenchFlags) benchNBD() error {
 	if f.quick {
 		opts.Bytes, opts.Rounds, opts.Time = 32<<20, 1, 200*time.Millisecond
 	}
+	if f.within > 0 {
+		opts.Bytes = 64 << 20
+		opts.Rounds, opts.Time = f.pace(scenes, choose)
+	}
 	if f.rounds > 0 {
 		opts.Rounds = f.rounds
 	}
@@ -185,6 +189,25 @@ func (f *nbdBenchFlags) benchNBD() error {
 		return failed
 	}
 	return f.tell(rows, failed)
+}
+
+// pace is how many rounds of which length fit into the time, with the start of the client and of
+// servers.
+func (f *nbdBenchFlags) pace(scenes []*benchnbd.Scene, choose func(*bench.Case) bool) (rounds int,
+	each time.Duration) {
+	const startClient, startServer, most = 400 * time.Millisecond, time.Second, time.Second
+	cases := 0
+	for _, c := range benchnbd.List(scenes) {
+		if choose(&c) {
+			cases++
+		}
+	}
+	servers := time.Duration(max(len(f.servers), 1))
+	left := max(f.within-servers*startServer, 0) / (time.Duration(max(cases, 1)) * servers)
+	for rounds = 3; rounds > 1 && left/time.Duration(rounds) < startClient+200*time.Millisecond; {
+		rounds--
+	}
+	return rounds, min(max(left/time.Duration(rounds)-startClient, 100*time.Millisecond), most)
 }
 
 // listNBD marks what is measured by itself.

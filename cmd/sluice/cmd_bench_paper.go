@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -16,16 +17,20 @@ import (
 	"github.com/sluice-storage/sluice/client"
 )
 
-// The time that an experiment may take, if nobody says otherwise.
+// The time that experiments may take, if nobody says otherwise.
 const (
-	paperWithin = 40 * time.Second
-	paperQuick  = 3 * time.Second
+	paperEach  = 40 * time.Second
+	paperQuick = 3 * time.Second
+	paperAll   = 11 * time.Minute
 )
 
 // paperFlags are those of bench paper.
 type paperFlags struct {
 	benchFlags
 	plots string
+
+	measured map[string][]bench.Row // of the experiments so far
+	notes    []string               // what was left out of the one that runs
 }
 
 func newBenchPaper() *cobra.Command {
@@ -35,7 +40,8 @@ func newBenchPaper() *cobra.Command {
 		Short: "Repeat the experiments of the papers that sluice comes from",
 		Long: `Repeats tables and figures of five papers, each by its letter and number: P8 is figure 8
 of the PVFS paper, MT1 table I of the message paper. What the paper reported stands beside what is
-measured here, and what differs is said: mostly that everything runs on one host.
+measured here, with whether its shape came out: who wins, and where that changes. What differs is
+said: mostly that everything runs on one host.
 
   M  message middleware over system-area networks
   P  PVFS over InfiniBand
@@ -44,12 +50,13 @@ measured here, and what differs is said: mostly that everything runs on one host
   G  gmblock: block devices with a direct path from disk to network
 
 ls lists them, and says which cannot be run here and why. They are cases of the other benches, and
-some of their own: an experiment takes less than a minute. With --markdown a page of all of them is
-written; sections of experiments that are not run stay as they are.`,
+some of their own. One takes 40 seconds, all of them 11 minutes; what there was no time for is said
+at the end. With --markdown a page of all of them is written; sections of experiments that are not
+run stay as they are. With --plots each is drawn as NAME.svg, and its figures are in NAME.json.`,
 		Example: `  sluice bench paper ls
   sluice bench paper P13
   sluice bench paper M7 X5 --plots plots
-  sluice bench paper all --markdown docs/papers.md --plots docs/papers`,
+  sluice bench paper all --markdown docs/papers.md --plots docs/papers --within 12m`,
 		Args: cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error { return f.benchPaper(args) },
 		ValidArgsFunction: func(*cobra.Command, []string, string) ([]cobra.Completion,
@@ -65,8 +72,10 @@ written; sections of experiments that are not run stay as they are.`,
 	fl := cmd.Flags()
 	fl.SortFlags = false
 	fl.BoolVar(&f.quick, "quick", false, "seconds for each experiment; figures are less steady")
-	fl.DurationVar(&f.within, "within", 0, "about how long an experiment may take, each (default 40s)")
-	fl.StringVar(&f.plots, "plots", "", "also draw each into this `FOLDER`, as NAME.svg")
+	fl.DurationVar(&f.within, "within", 0,
+		"end within about this `TIME`, all experiments together (default 40s each, at most 11m)")
+	fl.StringVar(&f.plots, "plots", "",
+		"also draw each into this `FOLDER`, as NAME.svg, and keep its figures as NAME.json")
 	fl.StringVar(&f.markdown, "markdown", "", "also write the page of all experiments: `FILE.md`")
 	addJSON(cmd, &f.json, []paper.Outcome{})
 	return cmd
@@ -91,30 +100,83 @@ func (f *paperFlags) benchPaper(args []string) error {
 	if err := f.check(filepath.Join(f.plots, "x")); err != nil {
 		return err
 	}
-	outcomes := []paper.Outcome{}
-	var failed error
+	f.measured = map[string][]bench.Row{}
+	outcomes, failed := f.runAll(chosen)
+	if f.json {
+		failed = errors.Join(failed, printJSON(f.cmd, outcomes))
+	}
+	return errors.Join(failed, f.writePage(outcomes))
+}
+
+// total is how long all of them may take.
+func (f *paperFlags) total(n int) time.Duration {
+	switch {
+	case f.within > 0:
+		return f.within
+	case f.quick:
+		return time.Duration(n) * paperQuick
+	}
+	return min(time.Duration(n)*paperEach, paperAll)
+}
+
+// runAll runs experiments in the time that there is: each has its share of what is left. What comes
+// when nothing is left is not run, and so said at the end.
+func (f *paperFlags) runAll(chosen []paper.Experiment) (outcomes []paper.Outcome, failed error) {
+	outcomes = []paper.Outcome{}
+	runnable, weight := 0, 0
 	for i := range chosen {
-		o, err := f.experiment(&chosen[i])
+		if f.needs(&chosen[i]) {
+			runnable++
+			weight += chosen[i].Weight()
+		}
+	}
+	begin := time.Now()
+	end := begin.Add(f.total(runnable))
+	var skipped []string
+	for i := range chosen {
+		e := &chosen[i]
+		left := time.Until(end)
+		fmt.Fprintf(f.cmd.ErrOrStderr(), "sluice: bench paper: %d of %d: %s, at most %s left\n", i+1,
+			len(chosen), e.Name, max(left, 0).Round(time.Second))
+		if e.CannotBe != "" {
+			skipped = append(skipped, e.Names()+": "+e.CannotBe)
+		}
+		share := time.Duration(0)
+		if f.needs(e) {
+			share = left * time.Duration(e.Weight()) / time.Duration(max(weight, 1))
+			weight -= e.Weight()
+			if left <= 0 {
+				skipped = append(skipped, e.Names()+": the time was over")
+				continue
+			}
+		}
+		o, err := f.experiment(e, share)
+		if err == nil && !f.json {
+			err = o.Write(f.cmd.OutOrStdout())
+			fmt.Fprintln(f.cmd.OutOrStdout())
+		}
 		if err != nil {
-			failed = errors.Join(failed, fmt.Errorf("%s: %w", chosen[i].Name, err))
+			skipped = append(skipped, e.Names()+": "+err.Error())
+			failed = errors.Join(failed, fmt.Errorf("%s: %w", e.Name, err))
 			if f.cmd.Context().Err() != nil {
 				break
 			}
 			continue
 		}
 		outcomes = append(outcomes, o)
-		if f.json {
-			continue
-		}
-		if err := outcomes[len(outcomes)-1].Write(f.cmd.OutOrStdout()); err != nil {
-			return err
-		}
-		fmt.Fprintln(f.cmd.OutOrStdout())
 	}
-	if f.json {
-		failed = errors.Join(failed, printJSON(f.cmd, outcomes))
+	for _, text := range skipped {
+		f.note("not run: " + text)
 	}
-	return errors.Join(failed, f.writePage(outcomes))
+	f.note(fmt.Sprintf("%d experiments in %s", len(outcomes)-len(chosen)+runnable,
+		time.Since(begin).Round(time.Second)))
+	return outcomes, failed
+}
+
+// needs tells whether an experiment has to be measured: some cannot be, and the rows of others are
+// there already.
+func (f *paperFlags) needs(e *paper.Experiment) bool {
+	return e.CannotBe == "" && f.measured[e.Same] == nil
 }
 
 func (f *paperFlags) listPapers() error {
@@ -128,49 +190,57 @@ func (f *paperFlags) listPapers() error {
 	return printJSON(f.cmd, list)
 }
 
-// experiment runs all parts of one, and draws it.
-func (f *paperFlags) experiment(e *paper.Experiment) (paper.Outcome, error) {
+// experiment runs all parts of one, draws it, and keeps its figures.
+func (f *paperFlags) experiment(e *paper.Experiment, within time.Duration) (paper.Outcome, error) {
 	command := "sluice bench paper " + e.Name
-	if f.quick {
-		command += " --quick"
-	} else if f.within > 0 {
-		command += " --within " + f.within.String()
-	}
-	var rows []bench.Row
-	for _, p := range e.Parts {
-		if err := f.part(&p, len(e.Parts), func(more []bench.Row) {
-			rows = append(rows, more...)
-		}); err != nil {
-			return paper.Outcome{}, err
+	rows := f.measured[e.Same]
+	f.notes = nil
+	if f.needs(e) {
+		command += " --within " + max(within, time.Second).Round(time.Second).String()
+		for i := range e.Parts {
+			if err := f.part(&e.Parts[i], within/time.Duration(len(e.Parts)),
+				func(more []bench.Row) { rows = append(rows, more...) }); err != nil {
+				return paper.Outcome{}, err
+			}
 		}
+		f.measured[e.Name] = rows
+	} else if e.CannotBe == "" {
+		command = "sluice bench paper " + e.Same + " " + e.Name
 	}
 	o := e.Outcome(rows, command)
+	o.LeftOut = append(o.LeftOut, f.notes...)
 	if f.plots == "" || len(rows) == 0 {
 		return o, nil
 	}
-	name := filepath.Join(f.plots, e.Name+".svg")
-	about := bench.About{Title: e.Names() + ": " + e.Title, Machine: bench.Machine(),
-		Command: command}
-	o.Plot = name
+	return o, f.keepFigures(&o)
+}
+
+// keepFigures writes the drawing and the figures of an outcome.
+func (f *paperFlags) keepFigures(o *paper.Outcome) error {
+	drawing := filepath.Join(f.plots, o.Name+".svg")
+	data := filepath.Join(f.plots, o.Name+".json")
+	o.Plot, o.Data = drawing, data
 	if f.markdown != "" {
-		if rel, err := filepath.Rel(filepath.Dir(f.markdown), name); err == nil {
-			o.Plot = rel
+		from := filepath.Dir(f.markdown)
+		if rel, err := filepath.Rel(from, drawing); err == nil {
+			o.Plot = filepath.ToSlash(rel)
+			o.Data = strings.TrimSuffix(o.Plot, ".svg") + ".json"
 		}
 	}
-	return o, os.WriteFile(name, bench.Plot(about, rows), 0o644)
+	kept := *o
+	if measured := f.measured[o.Name]; measured == nil {
+		kept.Rows = nil // they are in another one's
+	}
+	text, err := json.Marshal(kept)
+	return errors.Join(err, os.WriteFile(drawing, o.Draw(), 0o644),
+		os.WriteFile(data, append(text, '\n'), 0o644))
 }
 
 // part runs some cases of a bench.
-func (f *paperFlags) part(p *paper.Part, of int, keep func([]bench.Row)) error {
-	within := f.within
-	if within == 0 {
-		within = paperWithin
-		if f.quick {
-			within = paperQuick
-		}
-	}
-	c := caseFlags{benchFlags: benchFlags{cmd: f.cmd, quick: true, within: within / time.Duration(of),
-		cases: p.Cases, keep: keep}, providers: p.Providers, sweeps: true}
+func (f *paperFlags) part(p *paper.Part, within time.Duration, keep func([]bench.Row)) error {
+	c := caseFlags{benchFlags: benchFlags{cmd: f.cmd, quick: true, within: max(within, time.Second),
+		cases: p.Cases, ways: p.Ways, keep: keep, noted: f.leftOut}, providers: p.Providers,
+		sweeps: true}
 	switch p.Bench {
 	case "fabric":
 		return c.benchFabric(p.Providers)
@@ -179,14 +249,37 @@ func (f *paperFlags) part(p *paper.Part, of int, keep func([]bench.Row)) error {
 	case "iod":
 		return c.benchIod("")
 	case "nbd":
-		n := nbdBenchFlags{benchFlags: c.benchFlags, only: p.Cases, servers: p.Providers}
-		n.rounds, n.time = 3, 500*time.Millisecond
-		if f.quick {
-			n.rounds, n.time = 1, 200*time.Millisecond
-		}
+		n := nbdBenchFlags{benchFlags: c.benchFlags, only: p.Cases, servers: p.Providers, all: true}
 		return n.benchNBD()
+	case paper.LocalBench:
+		return f.local(&c)
 	}
 	return f.files(&c)
+}
+
+// leftOut keeps notes about what is missing for the outcome; others tell how far a bench is. That a
+// host has no RDMA device is said often enough.
+func (f *paperFlags) leftOut(text string) {
+	missing := strings.Contains(text, "left out") || strings.Contains(text, "there is no ")
+	if missing && !strings.Contains(text, "RDMA") {
+		f.notes = append(f.notes, text)
+	}
+}
+
+// local runs cases of this host's own storage.
+func (f *paperFlags) local(c *caseFlags) error {
+	dir, remove, err := tempIn("")
+	if err != nil {
+		return err
+	}
+	defer remove()
+	memory, free, err := tempInMemory()
+	if err != nil {
+		return err
+	}
+	defer free()
+	own := paper.Local{Dir: dir, Memory: memory}
+	return c.benchFlags.measure(bench.Budget{Rounds: 5, Round: 500 * time.Millisecond}, own.Cases())
 }
 
 // files runs cases of the client library with a cluster in memory.

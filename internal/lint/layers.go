@@ -157,7 +157,7 @@ func benchTable() []layer {
 		{"bench/list", []string{"bench", "client"}},
 		{"bench/process", []string{"bench"}},
 		// The papers' experiments: choices of others' cases, and some of the client library's.
-		{"bench/paper", []string{"bench", "bench/partner", "client", "client/array"}},
+		{"bench/paper", []string{"bench", "bench/partner", "client"}},
 		// They drive programs and children of the bench.
 		{"bench/mount", []string{"bench", "bench/process"}},
 		{"bench/nbd", []string{"bench", "bench/process"}},

@@ -82,7 +82,7 @@ class Vector(NamedTuple):
     block: int
     dims: Sequence[Tuple[int, int]] = ()
 
-    def __len__(self) -> int:  # type: ignore[override]
+    def __len__(self) -> int:
         n = self.block
         for count, _ in self.dims:
             n *= count
@@ -93,6 +93,10 @@ Pieces = Sequence[Tuple[int, int]]
 """A list of (offset, length). A NumPy array of shape (n, 2) and type int64 is used as it is."""
 
 Access = Union[Vector, Pieces]
+
+
+def _pieces(pairs: Sequence[Tuple[int, int]]) -> ctypes.Array[_lib.Piece]:
+    return (_lib.Piece * len(pairs))(*(_lib.Piece(int(a), int(b)) for a, b in pairs))
 
 
 class Described:
@@ -106,7 +110,7 @@ class Described:
         if isinstance(access, Vector):
             self.c.kind, self.c.count = 1, len(access.dims)
             self.c.off, self.c.block = access.off, access.block
-            dims = (_lib.Piece * len(access.dims))(*access.dims)
+            dims = _pieces(access.dims)
             self.c.dims = ctypes.addressof(dims)
             self.keep.append(dims)
             return
@@ -117,7 +121,7 @@ class Described:
                 self.keep.append(held)
                 return
             held.release()
-        pieces = (_lib.Piece * len(access))(*(tuple(map(int, p)) for p in access))
+        pieces = _pieces(access)
         self.c.count, self.c.pieces = len(pieces), ctypes.addressof(pieces)
         self.keep.append(pieces)
 

@@ -9,15 +9,14 @@ import os
 import stat as _stat
 import threading
 import weakref
-from ctypes import byref, c_char
-from typing import IO, Any, Iterator, List, NamedTuple, Optional, Sequence, Union
+from ctypes import byref
+from typing import IO, Any, Iterator, List, NamedTuple, NoReturn, Optional, Sequence, Union
 
 from . import _lib
-from ._access import Access, Held, Transfer
+from ._access import Access, Transfer
+from ._call import Calls
 
 Path = Union[str, "os.PathLike[str]"]
-
-_from_buffer = c_char.from_buffer
 
 
 class Stat(NamedTuple):
@@ -79,47 +78,51 @@ def _encode(path: Path) -> bytes:
     return text
 
 
+def _contiguous(buffer: Any, instead: str) -> None:
+    """Says what to do with a buffer that was refused because it has gaps."""
+    if not memoryview(buffer).c_contiguous:
+        raise BufferError(f"a buffer that is not contiguous: use {instead}")
+
+
 class File(io.RawIOBase):
     """An open file without a buffer. Its position is Python's; calls with an offset leave it alone."""
 
     def __init__(self, fs: "FileSystem", path: Path, mode: str = "rb", *,
                  layout: Optional[Layout] = None, permissions: int = 0o666) -> None:
-        self._handle: Any = None
+        self._handle: int = 0
         super().__init__()
         self._lib, self._fs, self.name, self.mode = fs._lib, fs, os.fspath(path), mode
+        self._calls = fs._calls
         flags = _flags(mode)
         self._reads = flags & os.O_ACCMODE != os.O_WRONLY
         self._writes = flags & os.O_ACCMODE != os.O_RDONLY
         self._appends = bool(flags & os.O_APPEND)
         self._at = 0
         if layout is None:
-            self._handle = self._lib.open(fs._handle, _encode(path), flags, permissions)
+            handle = self._lib.open(fs._handle, _encode(path), flags, permissions)
         else:
             c = _lib.CLayout(ctypes.sizeof(_lib.CLayout), layout.width, layout.unit,
                              layout.pool.encode())
             if not flags & os.O_CREAT:
                 raise ValueError("a layout for a file that is not made")
-            self._handle = self._lib.create(fs._handle, _encode(path), flags, permissions, byref(c))
-        if not self._handle:
+            handle = self._lib.create(fs._handle, _encode(path), flags, permissions, byref(c))
+        if not handle:
             _lib.fail(self.name)
-        self._pread = self._lib.pread
+        self._handle = handle
 
     # ---- at offsets
 
     def pread_into(self, buffer: Any, off: int) -> int:
         """Reads into a writable contiguous buffer (bytearray, memoryview, NumPy array), without a
         copy; returns how many bytes: less than its length only at the end of the file."""
-        view = memoryview(buffer)
-        n = view.nbytes
-        if n == 0:
-            return 0
-        if not view.c_contiguous:
-            raise BufferError("a buffer that is not contiguous: use read_list")
-        into = _from_buffer(view)
-        got = self._pread(self._handle, byref(into), n, off)
-        if got < 0:
-            self._failed()
-        return got  # type: ignore[no-any-return]
+        try:
+            n: int = self._calls.pread(self._handle, buffer, off)
+        except (BufferError, ValueError) as err:
+            _contiguous(buffer, "read_list")
+            raise BufferError(str(err)) from None
+        if n < 0:
+            self._failed(-n)
+        return n
 
     def pread(self, n: int, off: int) -> bytes:
         """Reads n bytes at an offset; fewer only at the end of the file."""
@@ -129,26 +132,21 @@ class File(io.RawIOBase):
 
     def pwrite(self, data: Any, off: int) -> int:
         """Writes a contiguous buffer at an offset, without a copy where servers reach its memory."""
-        with Held(data, False) as held:
-            self._contiguous(held)
-            n = self._lib.pwrite(self._handle, held.address or None, held.nbytes, off)
-        if n < 0:
-            self._failed()
-        return int(n)
+        return self._send(self._calls.pwrite, data, off)
 
     def append(self, data: Any) -> int:
         """Writes at the end, exactly, among any number of clients, and tells where that was."""
-        with Held(data, False) as held:
-            self._contiguous(held)
-            at = self._lib.append(self._handle, held.address or None, held.nbytes)
-        if at < 0:
-            self._failed()
-        return int(at)
+        return self._send(self._calls.append, data, 0)
 
-    @staticmethod
-    def _contiguous(held: Held) -> None:
-        if held.nbytes and held.vector().dims:
-            raise BufferError("a buffer that is not contiguous: use write_list")
+    def _send(self, call: Any, data: Any, off: int) -> int:
+        try:
+            n: int = call(self._handle, data, off)
+        except (BufferError, ValueError) as err:
+            _contiguous(data, "write_list")
+            raise BufferError(str(err)) from None
+        if n < 0:
+            self._failed(-n)
+        return n
 
     # ---- lists
 
@@ -241,7 +239,7 @@ class File(io.RawIOBase):
         if self.closed:
             return
         super().close()
-        handle, self._handle = self._handle, None
+        handle, self._handle = self._handle, 0
         if handle and self._lib.close(handle) != 0:
             if self._fs.closed and ctypes.get_errno() == errno.EBADF:
                 return  # it went with its connection
@@ -256,8 +254,8 @@ class File(io.RawIOBase):
         if not self._reads:
             raise io.UnsupportedOperation("not open for reading")
 
-    def _failed(self) -> None:
-        number = ctypes.get_errno()
+    def _failed(self, number: int = 0) -> NoReturn:
+        number = number or ctypes.get_errno()
         self._open()
         ctypes.set_errno(number)
         _lib.fail(self.name)
@@ -293,7 +291,7 @@ class File(io.RawIOBase):
             return True
         if not wait and ctypes.get_errno() == errno.EAGAIN:
             return False
-        return bool(self._failed())
+        self._failed()
 
     def unlock(self, off: int = 0, n: int = 0) -> None:
         if self._lib.unlock(self._handle, off, n) != 0:
@@ -361,6 +359,7 @@ class FileSystem:
                  ) -> None:
         self._handle: Any = None
         self._lib = _lib.load()
+        self._calls = Calls(self._lib)
         self._mu = threading.Lock()
         self._lent = 0
         self._closing = False
@@ -426,7 +425,7 @@ class FileSystem:
             with self._mu:
                 self._lent -= 1
             _lib.fail()
-        kind = type("_Block", (ctypes.Array,), {"_type_": ctypes.c_ubyte, "_length_": n})
+        kind: Any = type("_Block", (ctypes.Array,), {"_type_": ctypes.c_ubyte, "_length_": n})
         block = kind.from_address(address)
         weakref.finalize(block, self._free, address).atexit = False
         return memoryview(block).cast("B")

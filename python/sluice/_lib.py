@@ -150,7 +150,7 @@ LOCK_EXCLUSIVE, LOCK_TRY = 1, 2
 NOREPLACE, EXCHANGE = 1, 2
 WIDTH_ALL = 65535
 
-_handle, _text, _buf = c_void_p, c_char_p, c_void_p
+_handle, _text = c_void_p, c_char_p
 
 # name: result, arguments
 _FUNCTIONS: dict[str, tuple[Any, List[Any]]] = {
@@ -164,9 +164,6 @@ _FUNCTIONS: dict[str, tuple[Any, List[Any]]] = {
     "create": (_handle, [_handle, _text, c_int, c_uint, POINTER(CLayout)]),
     "open": (_handle, [_handle, _text, c_int, c_uint]),
     "close": (c_int, [_handle]),
-    "pread": (c_ssize_t, [_handle, _buf, c_size_t, c_int64]),
-    "pwrite": (c_ssize_t, [_handle, _buf, c_size_t, c_int64]),
-    "append": (c_int64, [_handle, _buf, c_size_t]),
     "sync": (c_int, [_handle]),
     "sync_all": (c_int, [_handle]),
     "ftruncate": (c_int, [_handle, c_int64]),
@@ -210,7 +207,7 @@ class Library:
     """The functions of libsluice, without the prefix: lib.pread is sluice_pread."""
 
     def __init__(self, path: str) -> None:
-        dll = ctypes.CDLL(path, use_errno=True)
+        self.dll = dll = ctypes.CDLL(path, use_errno=True)
         for name, (result, arguments) in _FUNCTIONS.items():
             function = getattr(dll, "sluice_" + name)
             function.restype, function.argtypes = result, arguments

@@ -12,8 +12,8 @@ from __future__ import annotations
 import os
 from typing import Any, Dict, List, Optional, Tuple
 
-import fsspec
-from fsspec.spec import AbstractFileSystem
+import fsspec  # type: ignore[import]
+from fsspec.spec import AbstractFileSystem  # type: ignore[import]
 
 from ._fs import File, FileSystem, Stat
 
@@ -81,7 +81,7 @@ class SluiceFileSystem(AbstractFileSystem):  # type: ignore[misc]
                     except OSError:
                         pass  # it leads nowhere
                 found.append(self._info(name, s))
-            found.sort(key=lambda i: i["name"])
+            found.sort(key=lambda i: str(i["name"]))
         return found if detail else [i["name"] for i in found]
 
     def exists(self, path: str, **_: Any) -> bool:

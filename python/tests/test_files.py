@@ -7,6 +7,7 @@ import io
 import multiprocessing
 import os
 import random
+import sys
 import threading
 
 import pytest
@@ -101,13 +102,60 @@ def test_offsets(fs, path):
         with pytest.raises(OSError) as e:
             f.pread(1, -1)
         assert e.value.errno == errno.EINVAL
-        with pytest.raises((BufferError, TypeError)):
-            f.pread_into(b"a constant", 0)
     with pytest.raises(ValueError):
         f.read(1)
     with pytest.raises(ValueError):
         f.pread(1, 0)
     f.close()
+
+
+def test_buffers(fs, path):
+    with fs.file(path, "w+b") as f:
+        assert f.pwrite(memoryview(b"0123456789").cast("H"), 0) == 10
+        words = memoryview(bytearray(8)).cast("H", (2, 2))
+        assert f.pread_into(words, 2) == 8 and bytes(words) == b"23456789"
+        assert f.pwrite(b"", 0) == 0
+        with pytest.raises(BufferError, match="read_list"):
+            f.pread_into(memoryview(bytearray(8))[::2], 0)
+        with pytest.raises(BufferError, match="write_list"):
+            f.pwrite(memoryview(b"01234567")[::2], 0)
+        for constant in (b"a constant", memoryview(b"a constant")):
+            with pytest.raises(BufferError):
+                f.pread_into(constant, 0)
+        for wrong in ("text", None, 7):
+            with pytest.raises(TypeError):
+                f.pread_into(wrong, 0)
+            with pytest.raises(TypeError):
+                f.pwrite(wrong, 0)
+        with pytest.raises(TypeError):
+            f.pwrite(b"x", 1.5)
+        with pytest.raises(OverflowError):
+            f.pwrite(b"x", 1 << 63)
+        with pytest.raises(TypeError):
+            f._calls.pread(f._handle, bytearray(1))
+        with pytest.raises(OSError) as e:
+            f._calls.pread(f._fs._handle, bytearray(1), 0) and f._failed(errno.EBADF)
+        assert e.value.errno == errno.EBADF
+        assert f.stat().size == 10
+        held = bytearray(4)
+        f.pread_into(held, 0)
+        held += b"more"  # nothing holds it any more
+
+
+def test_arrays(fs, path):
+    np = pytest.importorskip("numpy")
+    a = np.arange(24, dtype="int32").reshape(4, 6)
+    with fs.file(path, "w+b") as f:
+        assert f.pwrite(a, np.int64(0)) == 96
+        b = np.zeros_like(a)
+        assert f.pread_into(b, 0) == 96 and (a == b).all()
+        assert f.pread_into(b[1:3], 0) == 48 and (b[1:3] == a[:2]).all()
+        for gaps in (b[:, 1:3], b.T):
+            with pytest.raises(BufferError, match="read_list"):
+                f.pread_into(gaps, 0)
+        b.flags.writeable = False
+        with pytest.raises(BufferError):
+            f.pread_into(b, 0)
 
 
 def test_names(fs, path):
@@ -210,20 +258,86 @@ def test_threads(fs, path):
         assert len(done) == 8
 
 
-def _child(path, q):
+def test_others_run_during_a_call(fs, path):
+    """The interpreter takes its lock from nobody here: who is to run needs a call that gives it."""
+    fs.write_bytes(path, bytes(100))
+    calls = {
+        "pread": lambda f: f.pread_into(bytearray(8), 0),
+        "pwrite": lambda f: f.pwrite(bytes(8), 0),
+        "append": lambda f: f.append(bytes(8)),
+    }
+    interval = sys.getswitchinterval()
+    with fs.file(path, "r+b") as f:
+        for name, call in calls.items():
+            may, has = threading.Lock(), []
+            may.acquire()
+
+            def other():
+                with may:
+                    has.append(True)
+
+            t = threading.Thread(target=other)
+            t.start()
+            sys.setswitchinterval(1000)
+            try:
+                may.release()
+                for _ in range(5000):
+                    call(f)
+                    if has:
+                        break
+                ran = bool(has)
+            finally:
+                sys.setswitchinterval(interval)
+            t.join()
+            assert ran, name
+
+
+def test_buffers_are_held_during_calls(fs, path):
+    """Who resizes a buffer that is being read into is refused, or comes before or after it."""
+    fs.write_bytes(path, b"x" * (1 << 20))
+    buffer, end, refused = bytearray(1 << 20), threading.Event(), []
+
+    def resize():
+        while not end.is_set():
+            try:
+                buffer.extend(b"y")
+                buffer.pop()
+            except BufferError:
+                refused.append(True)
+
+    t = threading.Thread(target=resize)
+    t.start()
+    try:
+        with fs.file(path) as f:
+            for _ in range(200):
+                assert f.pread_into(buffer, 0) == 1 << 20
+    finally:
+        end.set()
+        t.join()
+    assert refused and buffer[:1 << 20] == b"x" * (1 << 20)
+
+
+def _child(inherited, q):
     try:
         sluice.connect()
     except OSError as err:
-        q.put(err.errno)
+        first = err.errno
+    try:
+        inherited.pread_into(bytearray(8), 0)
+    except OSError as err:
+        q.put((first, err.errno))
 
 
 def test_fork(fs, path):
     context = multiprocessing.get_context("fork")
     q = context.SimpleQueue()
-    p = context.Process(target=_child, args=(path, q))
-    p.start()
-    assert q.get() == errno.ENOTCONN
-    p.join()
-    assert p.exitcode == 0
+    fs.write_bytes(path, bytes(100))
+    with fs.file(path) as f:
+        p = context.Process(target=_child, args=(f, q))
+        p.start()
+        assert q.get() == (errno.ENOTCONN, errno.ENOTCONN)
+        p.join()
+        assert p.exitcode == 0
+        assert f.pread(8, 0) == bytes(8)
     assert fs.exists("/")
     assert os.system("exit 3") >> 8 == 3

@@ -63,6 +63,41 @@ def test_pandas(path):
     assert pandas.read_csv(HOST + path).equals(frame)
 
 
+def test_dask(path):
+    """Many files, read and written by threads of dask at once."""
+    pytest.importorskip("dask", reason="there is no dask")
+    import dask
+    import dask.bag
+
+    with dask.config.set(scheduler="threads"):
+        lines = [f"line {i}" for i in range(1000)]
+        names = dask.bag.from_sequence(lines, npartitions=7).to_textfiles(HOST + path + "/*.txt")
+        assert len(names) == 7
+        back = dask.bag.read_text("sluice://" + path + "/*.txt", blocksize=400)
+        assert back.npartitions > 7  # a file is read in pieces
+        assert [line.strip() for line in back.compute()] == lines
+
+
+def test_dask_frames(path):
+    pandas = pytest.importorskip("pandas")
+    frames = pytest.importorskip("dask.dataframe", reason="there is no dask.dataframe")
+    frame = pandas.DataFrame({"a": range(1000), "b": [i % 7 for i in range(1000)]})
+    frames.from_pandas(frame, npartitions=4).to_csv(HOST + path + "/*.csv", index=False)
+    back = frames.read_csv(HOST + path + "/*.csv")
+    assert back.groupby("b").a.sum().compute().equals(frame.groupby("b").a.sum())
+
+
+def test_pyarrow(path):
+    pytest.importorskip("pyarrow", reason="there is no pyarrow")
+    from pyarrow import fs as afs
+    from pyarrow import parquet, table
+
+    there = afs.PyFileSystem(afs.FSSpecHandler(fsspec.filesystem("sluice", where=HOST)))
+    t = table({"a": list(range(1000))})
+    parquet.write_table(t, path, filesystem=there)
+    assert parquet.read_table(path, filesystem=there).equals(t)
+
+
 def test_numpy(path):
     np = pytest.importorskip("numpy")
     fs = fsspec.filesystem("sluice", where=HOST)
