@@ -149,6 +149,44 @@ func TestFigures(t *testing.T) {
 	}
 }
 
+// otherEnv is a folder with another libsluice.so.1, to compare queues with.
+const otherEnv = "SLUICE_FIGURES_OTHER"
+
+// TestQueueFigures tells what a request of a queue costs, by this library and by another one.
+func TestQueueFigures(t *testing.T) {
+	rounds, _ := strconv.Atoi(os.Getenv(figuresEnv))
+	if rounds == 0 {
+		t.Skipf("set %s to a number of rounds", figuresEnv)
+	}
+	b := build(t)
+	makeSpeedFile(t, b.url)
+	program := b.compile(t, "bench/depth.c", "-O2")
+	libraries := []string{b.dir}
+	if other := os.Getenv(otherEnv); other != "" {
+		libraries = append(libraries, other)
+	}
+	fmt.Println("| reads of | under way | this: clock, processor | the other: clock, processor |\n" +
+		"|---|---|---|---|")
+	for _, c := range [][3]string{{"8", "20000", "1"}, {"8", "40000", "16"}, {"4096", "40000", "64"},
+		{"1048576", "1000", "4"}} {
+		took, used := make([][]float64, len(libraries)), make([][]float64, len(libraries))
+		for range rounds {
+			for i, dir := range libraries {
+				p := exec.Command(program, speedFile, c[0], c[1], c[2])
+				p.Env = append(os.Environ(), b.env()...)
+				p.Env = append(p.Env, "LD_LIBRARY_PATH="+dir)
+				clock, cpu := numbers(t, p)
+				took[i], used[i] = append(took[i], clock), append(used[i], cpu)
+			}
+		}
+		fmt.Printf("| %s | %s |", c[0], c[2])
+		for i := range libraries {
+			fmt.Printf(" %.2f us, %.2f us |", middle(took[i])/1e3, middle(used[i])/1e3)
+		}
+		fmt.Println()
+	}
+}
+
 const speedFile = "/speed"
 
 // makeSpeedFile writes 24 MiB, which the servers have in their caches then.

@@ -4,7 +4,7 @@
  *
  *   depth PATH BYTES COUNT DEPTH
  *
- * It prints the nanoseconds of a request, over all of them, and of the processor, all threads.
+ * It prints the nanoseconds of a request: of the clock, and of the processor in all threads.
  */
 #include <fcntl.h>
 #include <stdio.h>
@@ -76,7 +76,7 @@ int main(int argc, char **argv)
 			}
 		taken += n;
 	}
-	printf("%lld ns, %lld ns of the processor\n", (long long)((now(CLOCK_MONOTONIC) - began) / count),
+	printf("%lld %lld\n", (long long)((now(CLOCK_MONOTONIC) - began) / count),
 	       (long long)((now(CLOCK_PROCESS_CPUTIME_ID) - used) / count));
 	sluice_queue_destroy(queue);
 	sluice_disconnect(fs);
