@@ -145,7 +145,8 @@ func TestCharts(t *testing.T) {
 	if d.elements["circle"] != 5 || d.elements["polyline"] != 2 || d.elements["rect"] != 2 {
 		t.Errorf("%v", d.elements)
 	}
-	for _, want := range []string{"one", "two", "four", "clients", "MB/s", "near", "%", "us", "limit"} {
+	for _, want := range []string{"one", "two", "four", "clients", "MB/s", "near", "%", "us",
+		"limit"} {
 		if !slices.Contains(d.texts, want) {
 			t.Errorf("no text %q in %q", want, d.texts)
 		}

@@ -21,7 +21,7 @@ type Graph struct {
 // Label is a tick or a line: what is looked for, and what it is called.
 type Label struct {
 	Key, Name string
-	Maybe     bool // not every host has it: nobody is told that it is missing
+	Maybe     bool // not every host or size has it: nobody is told that it is missing
 }
 
 // Cell finds a figure in what was measured; nil: it was not.

@@ -16,7 +16,7 @@ func smallData() Experiment {
 	for _, p := range []string{"tcp", "shm"} {
 		graphs = append(graphs, Graph{Title: "latency of a small write over " + p, X: requestSize,
 			Unit: us, Ticks: sizes("128 1k 4k 16k 64k"),
-			Lines: labels(p+", inline=inline", p+", eager=fast (eager slots)",
+			Lines: labels("?"+p+", inline=inline", p+", eager=fast (eager slots)",
 				p+", server-driven=server-driven"), At: at})
 	}
 	return Experiment{Name: "P11",
