@@ -149,6 +149,30 @@ static void hints(void) {
 }
 
 /* Views that MPI forbids, and a billion pieces. */
+/* A filetype whose tiles would lie in each other, as HDF5 makes them: it can be used once. */
+static void one_tile(MPI_File fh) {
+    MPI_Datatype v, t;
+    MPI_Status st;
+    int x[2] = {17, 42}, n;
+    MPI_Type_vector(2, 1, 2, MPI_INT, &v);
+    MPI_Type_create_resized(v, 0, sizeof(int), &t);
+    MPI_Type_commit(&t);
+    MPI_Offset disp = 1000 + 100 * rank, byte;
+    must(MPI_File_set_view(fh, disp, MPI_INT, t, "native", MPI_INFO_NULL), "short extent");
+    must(MPI_File_write_at_all(fh, 0, x, 2, MPI_INT, &st), "write the tile");
+    x[0] = x[1] = 0;
+    must(MPI_File_read_at(fh, 0, x, 2, MPI_INT, &st), "read the tile");
+    MPI_Get_count(&st, MPI_INT, &n);
+    equal("read of the tile", n, 2);
+    equal("the tile", x[0] * 100 + x[1], 1742);
+    must(MPI_File_get_byte_offset(fh, 1, &byte), "byte offset");
+    equal("byte offset", byte, disp + 2 * (MPI_Offset)sizeof(int));
+    class_is("write behind the tile", MPI_File_write_at(fh, 1, x, 2, MPI_INT, &st), MPI_ERR_ARG);
+    class_is("read behind the tile", MPI_File_read_at(fh, 1, x, 2, MPI_INT, &st), MPI_ERR_ARG);
+    MPI_Type_free(&t);
+    MPI_Type_free(&v);
+}
+
 static void views(void) {
     MPI_File fh = open_file(MPI_MODE_CREATE | MPI_MODE_RDWR);
     MPI_Datatype t;
@@ -173,6 +197,7 @@ static void views(void) {
              MPI_ERR_ARG);
     class_is("datarep", MPI_File_set_view(fh, 0, MPI_INT, MPI_INT, "external32", MPI_INFO_NULL),
              MPI_ERR_UNSUPPORTED_DATAREP);
+    one_tile(fh);
     MPI_Type_contiguous(0, MPI_INT, &t);
     MPI_Type_commit(&t);
     must(MPI_File_set_view(fh, 0, MPI_INT, t, "native", MPI_INFO_NULL), "empty view");
