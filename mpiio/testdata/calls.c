@@ -173,6 +173,38 @@ static void one_tile(MPI_File fh) {
     MPI_Type_free(&v);
 }
 
+/* A struct of many types, as HDF5 makes it of a dataset's chunks. */
+static void many_types(MPI_File fh) {
+    enum { N = 5000 };
+    MPI_Datatype t, *part = malloc(N * sizeof *part);
+    MPI_Aint *disp = malloc(N * sizeof *disp);
+    int *lens = malloc(N * sizeof *lens);
+    char *data = malloc(2 * N), *back = calloc(2, N);
+    MPI_Status st;
+    for (int i = 0; i < N; i++) {
+        MPI_Type_contiguous(2, MPI_BYTE, &part[i]);
+        disp[i] = 5 * (MPI_Aint)i;
+        lens[i] = 1;
+        data[2 * i] = (char)i;
+        data[2 * i + 1] = (char)(i >> 8);
+    }
+    MPI_Type_create_struct(N, lens, disp, part, &t);
+    MPI_Type_commit(&t);
+    must(MPI_File_set_view(fh, (MPI_Offset)rank << 20, MPI_BYTE, t, "native", MPI_INFO_NULL),
+         "many types");
+    must(MPI_File_write_at(fh, 0, data, 2 * N, MPI_BYTE, &st), "write by many types");
+    must(MPI_File_read_at(fh, 0, back, 2 * N, MPI_BYTE, &st), "read by many types");
+    equal("what many types write", memcmp(data, back, 2 * N), 0);
+    MPI_Type_free(&t);
+    for (int i = 0; i < N; i++)
+        MPI_Type_free(&part[i]);
+    free(part);
+    free(disp);
+    free(lens);
+    free(data);
+    free(back);
+}
+
 static void views(void) {
     MPI_File fh = open_file(MPI_MODE_CREATE | MPI_MODE_RDWR);
     MPI_Datatype t;
@@ -198,6 +230,7 @@ static void views(void) {
     class_is("datarep", MPI_File_set_view(fh, 0, MPI_INT, MPI_INT, "external32", MPI_INFO_NULL),
              MPI_ERR_UNSUPPORTED_DATAREP);
     one_tile(fh);
+    many_types(fh);
     MPI_Type_contiguous(0, MPI_INT, &t);
     MPI_Type_commit(&t);
     must(MPI_File_set_view(fh, 0, MPI_INT, t, "native", MPI_INFO_NULL), "empty view");
