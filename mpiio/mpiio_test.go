@@ -67,8 +67,18 @@ func tryRun(env []string, name string, args ...string) (string, error) {
 	return string(out), err
 }
 
-// start builds the client and starts a cluster of two servers that keeps its data in memory.
-func start(t *testing.T) *rig {
+// needMPI skips a test where one of the MPIs is missing.
+func needMPI(t *testing.T) {
+	t.Helper()
+	for _, m := range mpis {
+		if _, err := exec.LookPath(m.cc); err != nil {
+			t.Skipf("no %s here", m.cc)
+		}
+	}
+}
+
+// start builds the client and starts a cluster of two servers, by sluice up with flags.
+func start(t *testing.T, flags ...string) *rig {
 	t.Helper()
 	b := &rig{dir: t.TempDir()}
 	bin := filepath.Join(b.dir, "sluice")
@@ -77,8 +87,8 @@ func start(t *testing.T) *rig {
 	run(t, nil, "go", "build", "-o", bin, "../cmd/sluice")
 	run(t, []string{"CGO_ENABLED=1"}, "go", "build", "-buildmode=c-shared", "-o", b.lib,
 		"../capi/libsluice")
-	run(t, nil, bin, "up", "-d", "--mem", "--dir", b.cluster, "--iods", "2", "--memory", "256M",
-		"--listen", "127.0.0.1:0")
+	run(t, nil, bin, append([]string{"up", "-d", "--dir", b.cluster, "--iods", "2",
+		"--listen", "127.0.0.1:0"}, flags...)...)
 	t.Cleanup(func() { run(t, nil, bin, "down", "--dir", b.cluster) })
 	var status struct {
 		URL string `json:"url"`
@@ -131,7 +141,7 @@ func (b *rig) ranks(m mpi, n int, so string, program ...string) (string, error) 
 // seeds is how many runs of the model there are, from which one on.
 func seeds(t *testing.T) (first, count int) {
 	t.Helper()
-	first, count = int(time.Now().UnixNano()%1000000), 3
+	first, count = int(time.Now().UnixNano()%1000000), 10
 	if n, err := strconv.Atoi(os.Getenv("MPIIO_SEEDS")); err == nil {
 		count = n
 	}
@@ -142,14 +152,10 @@ func seeds(t *testing.T) (first, count int) {
 }
 
 // TestPrograms runs the model of random types and views, the calls that are not about data, and
-// parallel HDF5, under both MPIs.
+// parallel HDF5, under both MPIs; and, unless time is short, a rank that is killed.
 func TestPrograms(t *testing.T) {
-	for _, m := range mpis {
-		if _, err := exec.LookPath(m.cc); err != nil {
-			t.Skipf("no %s here", m.cc)
-		}
-	}
-	b := start(t)
+	needMPI(t)
+	b := start(t, "--mem", "--memory", "256M")
 	for _, m := range mpis {
 		so := b.preload(t, m)
 		t.Run(m.name, func(t *testing.T) {
@@ -158,8 +164,10 @@ func TestPrograms(t *testing.T) {
 				b.must(t, m, 4, so, program, "sluice:/calls-"+m.name, filepath.Join(b.dir, "local"))
 			})
 			t.Run("random", func(t *testing.T) { b.random(t, m, so) })
-			t.Run("killed", func(t *testing.T) { b.killed(t, m, so) })
 			t.Run("hdf5", func(t *testing.T) { b.hdf5(t, m, so) })
+			if !testing.Short() {
+				t.Run("killed", func(t *testing.T) { b.killed(t, m, so) })
+			}
 		})
 	}
 }

@@ -11,6 +11,7 @@ enum { DEPTH_MAX = 512 };
 /* Within one build a datatype that is used often is looked at once, so that a type that names the
  * one below it twice, thirty times over, costs thirty steps and not 2^30. */
 struct memo {
+    bool used;
     MPI_Datatype type;
     struct placed shape;
 };
@@ -24,8 +25,8 @@ struct handle {
 
 struct build {
     struct arena arena, memory; /* what stays, and what is freed when it is built */
-    struct memo *memo;
-    int memos, room;
+    struct memo *memo; /* a hash table of room places: HDF5 makes structs of 65536 types */
+    size_t memos, room;
     struct handle *handles;
 };
 
@@ -325,18 +326,29 @@ static int build_from(struct build *b, const struct contents *c, int depth, stru
     }
 }
 
+/* Where a type is, or the free place for it. There is always one. */
+static struct memo *memo_at(struct memo *table, size_t room, MPI_Datatype t) {
+    size_t i = (size_t)((uint64_t)(uintptr_t)t * 0x9e3779b97f4a7c15 >> 20) & (room - 1);
+    while (table[i].used && table[i].type != t)
+        i = (i + 1) & (room - 1);
+    return &table[i];
+}
+
+/* The table is twice as large as it need be, at least, and grows in the arena. */
 static bool remember(struct build *b, MPI_Datatype t, struct placed shape) {
-    if (b->memos == b->room) {
-        int room = b->room ? 2 * b->room : 16;
-        struct memo *m = arena_alloc(&b->memory, (size_t)room * sizeof *m);
+    if (2 * (b->memos + 1) > b->room) {
+        size_t room = b->room ? 4 * b->room : 16;
+        struct memo *m = arena_alloc(&b->memory, room * sizeof *m);
         if (!m)
             return false;
-        if (b->memos)
-            memcpy(m, b->memo, (size_t)b->memos * sizeof *m);
+        for (size_t i = 0; i < b->room; i++)
+            if (b->memo[i].used)
+                *memo_at(m, room, b->memo[i].type) = b->memo[i];
         b->memo = m;
         b->room = room;
     }
-    b->memo[b->memos++] = (struct memo){.type = t, .shape = shape};
+    *memo_at(b->memo, b->room, t) = (struct memo){.used = true, .type = t, .shape = shape};
+    b->memos++;
     return true;
 }
 
@@ -356,11 +368,11 @@ static bool keep_handles(struct build *b, const struct contents *c) {
 static int build(struct build *b, MPI_Datatype t, int depth, struct placed *out) {
     if (depth > DEPTH_MAX)
         return MPI_ERR_TYPE;
-    for (int i = b->memos - 1; i >= 0; i--)
-        if (b->memo[i].type == t) {
-            *out = b->memo[i].shape;
-            return MPI_SUCCESS;
-        }
+    struct memo *known = b->room ? memo_at(b->memo, b->room, t) : NULL;
+    if (known && known->used) {
+        *out = known->shape;
+        return MPI_SUCCESS;
+    }
     if (type_predefined(t))
         return build_named(b, t, out);
     struct contents c;

@@ -42,6 +42,7 @@ struct view {
     struct flat *flat; /* of the filetype */
     int64_t etype_size;
     struct placed shape; /* the filetype over and over from disp, to the end of all offsets */
+    bool once;           /* there is only one tile, because the next would not lie behind it */
 };
 int view_new(MPI_Offset disp, MPI_Datatype etype, MPI_Datatype filetype, const char *datarep,
              bool writes, struct view **out);

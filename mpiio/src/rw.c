@@ -87,11 +87,12 @@ static int begin(struct file *f, const struct call *c, struct io *io) {
     } else if (rc == MPI_SUCCESS) {
         rc = place(f, c, io);
     }
-    /* Behind the last offset there is nothing to read, and no room to write. */
+    /* Behind the last offset there is nothing to read, and no room to write; behind a tile that the
+     * next one would overlap there is neither. */
     if (rc == MPI_SUCCESS && io->len > 0) {
         int64_t left = placed_size(io->view->shape) - io->pos;
         left = left < 0 ? 0 : left;
-        if (left < io->len && io->view->shape.n && c->write)
+        if (left < io->len && io->view->shape.n && (c->write || io->view->once))
             rc = MPI_ERR_ARG;
         else if (left < io->len)
             io->len = left;

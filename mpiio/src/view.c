@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* As many tiles as there are offsets for. */
-static bool tile(struct view *v) {
+/* As many tiles as there are offsets for; one where the next would not lie behind it. */
+static bool tile(struct view *v, bool once) {
     const struct flat *f = v->flat;
     struct placed one = f->shape;
     v->shape = (struct placed){0, NULL};
@@ -17,27 +17,35 @@ static bool tile(struct view *v) {
     if (__builtin_add_overflow(one.off, one.n->hi, &end))
         return false;
     int64_t tiles = INT64_MAX / one.n->size;
-    if (f->extent > 0) {
+    if (f->extent > 0 && !once) {
         int64_t room = (INT64_MAX - end) / f->extent;
         tiles = tiles < room ? tiles : room;
     } else {
         tiles = 1;
     }
+    v->once = f->extent <= 0 || once;
     return shape_rep(&v->arena, tiles ? tiles : 1, f->extent, one, &v->shape);
 }
 
+static bool fits(const struct shape *s, bool writes) {
+    return s->ordered && !(writes && s->overlaps);
+}
+
 /* MPI: displacements of a filetype are not negative and never fall; where something can be written
- * no byte is in it twice. The same holds from one tile to the next. */
-static int check(const struct view *v, bool writes) {
+ * no byte is in it twice. Of one tile and the next it says nothing: HDF5 makes types whose extent
+ * is too short, because only some of their parts have a lower bound of their own, and uses a single
+ * tile of them. */
+static int check(struct view *v, bool writes) {
     const struct flat *f = v->flat;
     if (!f->shape.n)
         return MPI_SUCCESS;
-    const struct shape *s = v->shape.n;
-    if (f->shape.off + f->shape.n->lo < 0 || f->extent <= 0 || !s->ordered)
+    if (f->shape.off + f->shape.n->lo < 0 || !fits(f->shape.n, writes))
         return MPI_ERR_TYPE;
-    if (writes && s->overlaps)
-        return MPI_ERR_TYPE;
-    return MPI_SUCCESS;
+    if (fits(v->shape.n, writes))
+        return MPI_SUCCESS;
+    arena_free(&v->arena);
+    v->arena = (struct arena){0};
+    return tile(v, true) ? MPI_SUCCESS : MPI_ERR_TYPE;
 }
 
 int type_keep(MPI_Datatype t, MPI_Datatype *out) {
@@ -61,7 +69,7 @@ static int fill(struct view *v, MPI_Datatype etype, MPI_Datatype filetype, bool 
     flat_put(e);
     if (flat_get(filetype, &v->flat) != MPI_SUCCESS)
         return MPI_ERR_TYPE;
-    if (v->etype_size <= 0 || v->flat->size % v->etype_size != 0 || !tile(v))
+    if (v->etype_size <= 0 || v->flat->size % v->etype_size != 0 || !tile(v, false))
         return MPI_ERR_TYPE;
     if ((rc = check(v, writes)) != MPI_SUCCESS)
         return rc;

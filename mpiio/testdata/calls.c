@@ -149,6 +149,62 @@ static void hints(void) {
 }
 
 /* Views that MPI forbids, and a billion pieces. */
+/* A filetype whose tiles would lie in each other, as HDF5 makes them: it can be used once. */
+static void one_tile(MPI_File fh) {
+    MPI_Datatype v, t;
+    MPI_Status st;
+    int x[2] = {17, 42}, n;
+    MPI_Type_vector(2, 1, 2, MPI_INT, &v);
+    MPI_Type_create_resized(v, 0, sizeof(int), &t);
+    MPI_Type_commit(&t);
+    MPI_Offset disp = 1000 + 100 * rank, byte;
+    must(MPI_File_set_view(fh, disp, MPI_INT, t, "native", MPI_INFO_NULL), "short extent");
+    must(MPI_File_write_at_all(fh, 0, x, 2, MPI_INT, &st), "write the tile");
+    x[0] = x[1] = 0;
+    must(MPI_File_read_at(fh, 0, x, 2, MPI_INT, &st), "read the tile");
+    MPI_Get_count(&st, MPI_INT, &n);
+    equal("read of the tile", n, 2);
+    equal("the tile", x[0] * 100 + x[1], 1742);
+    must(MPI_File_get_byte_offset(fh, 1, &byte), "byte offset");
+    equal("byte offset", byte, disp + 2 * (MPI_Offset)sizeof(int));
+    class_is("write behind the tile", MPI_File_write_at(fh, 1, x, 2, MPI_INT, &st), MPI_ERR_ARG);
+    class_is("read behind the tile", MPI_File_read_at(fh, 1, x, 2, MPI_INT, &st), MPI_ERR_ARG);
+    MPI_Type_free(&t);
+    MPI_Type_free(&v);
+}
+
+/* A struct of many types, as HDF5 makes it of a dataset's chunks. */
+static void many_types(MPI_File fh) {
+    enum { N = 5000 };
+    MPI_Datatype t, *part = malloc(N * sizeof *part);
+    MPI_Aint *disp = malloc(N * sizeof *disp);
+    int *lens = malloc(N * sizeof *lens);
+    char *data = malloc(2 * N), *back = calloc(2, N);
+    MPI_Status st;
+    for (int i = 0; i < N; i++) {
+        MPI_Type_contiguous(2, MPI_BYTE, &part[i]);
+        disp[i] = 5 * (MPI_Aint)i;
+        lens[i] = 1;
+        data[2 * i] = (char)i;
+        data[2 * i + 1] = (char)(i >> 8);
+    }
+    MPI_Type_create_struct(N, lens, disp, part, &t);
+    MPI_Type_commit(&t);
+    must(MPI_File_set_view(fh, (MPI_Offset)rank << 20, MPI_BYTE, t, "native", MPI_INFO_NULL),
+         "many types");
+    must(MPI_File_write_at(fh, 0, data, 2 * N, MPI_BYTE, &st), "write by many types");
+    must(MPI_File_read_at(fh, 0, back, 2 * N, MPI_BYTE, &st), "read by many types");
+    equal("what many types write", memcmp(data, back, 2 * N), 0);
+    MPI_Type_free(&t);
+    for (int i = 0; i < N; i++)
+        MPI_Type_free(&part[i]);
+    free(part);
+    free(disp);
+    free(lens);
+    free(data);
+    free(back);
+}
+
 static void views(void) {
     MPI_File fh = open_file(MPI_MODE_CREATE | MPI_MODE_RDWR);
     MPI_Datatype t;
@@ -173,6 +229,8 @@ static void views(void) {
              MPI_ERR_ARG);
     class_is("datarep", MPI_File_set_view(fh, 0, MPI_INT, MPI_INT, "external32", MPI_INFO_NULL),
              MPI_ERR_UNSUPPORTED_DATAREP);
+    one_tile(fh);
+    many_types(fh);
     MPI_Type_contiguous(0, MPI_INT, &t);
     MPI_Type_commit(&t);
     must(MPI_File_set_view(fh, 0, MPI_INT, t, "native", MPI_INFO_NULL), "empty view");
