@@ -78,9 +78,7 @@ func (p *couple) suites(t *testing.T) {
 	var both sync.WaitGroup
 	both.Go(func() {
 		p.conformance(t, p.a, p.program("mover"), moverTests(), "/^verbs")
-		if os.Getenv("SLUICE_SOAK") != "" { // not in every run: it moves much
-			p.conformance(t, p.a, p.program("exio"), []string{"TestConformance"}, "/^verbs")
-		}
+		p.messages(t)
 	})
 	both.Go(func() {
 		p.conformance(t, p.b, p.program("tune"), []string{"TestTune"}, "/^verbs")
@@ -88,6 +86,18 @@ func (p *couple) suites(t *testing.T) {
 	})
 	both.Wait()
 	p.conformance(t, p.a, p.program("mover"), []string{"TestDeath"}, "/./^verbs")
+}
+
+// messages holds exio's driver against its suite. In soaks that is all of it; in every run it is less of
+// each case, with windows where the dialler writes, and with registrations where the listener does.
+func (p *couple) messages(t *testing.T) {
+	program, all := p.program("exio"), []string{"TestConformance"}
+	if os.Getenv("SLUICE_SOAK") != "" {
+		p.conformance(t, p.a, program, all, "/^verbs")
+		return
+	}
+	p.conformance(t, p.a, program+" -test.short", all,
+		"/^verbs$/dialler|TestConformance/^verbs-registrations$/listener")
 }
 
 // registered has a client in a move memory of its own to and from a cluster in b.
@@ -145,15 +155,16 @@ func build(t *testing.T, packages ...string) (folder string) {
 // program is the test binary of a package.
 func (p *couple) program(name string) string { return filepath.Join(p.programs, name+".test") }
 
-// conformance runs tests in a guest and wants each of them to have passed with memory windows and
-// with registrations.
+// conformance runs tests of a program, which may have options behind its name, in a guest, and wants
+// each of them to have passed with memory windows and with registrations.
 func (p *couple) conformance(
 	t *testing.T, g *vmtest.Guest, program string, tests []string, which string,
 ) {
 	ctx, done := context.WithCancel(t.Context())
 	out := &watched{}
+	name, _, _ := strings.Cut(filepath.Base(program), " ")
 	var watch sync.WaitGroup
-	watch.Go(func() { out.askAfterSilence(ctx, g, filepath.Base(program)) })
+	watch.Go(func() { out.askAfterSilence(ctx, g, name) })
 	res, err := g.Exec(ctx, vmtest.Command{
 		Script: program + " -test.v -test.timeout 6m -test.run '^(" +
 			strings.Join(tests, "|") + ")$" + which + "' 2>&1",
@@ -165,7 +176,7 @@ func (p *couple) conformance(
 		err = res.Err()
 	}
 	if err != nil {
-		t.Errorf("%s: %v\n%s", filepath.Base(program), err, res.Stdout)
+		t.Errorf("%s: %v\n%s", name, err, res.Stdout)
 		return
 	}
 	for _, test := range tests {
@@ -177,7 +188,7 @@ func (p *couple) conformance(
 		}
 	}
 	for _, line := range regexp.MustCompile(`(?m)^--- .*`).FindAllString(res.Stdout, -1) {
-		t.Logf("%s: %s", filepath.Base(program), line)
+		t.Logf("%s: %s", name, line)
 	}
 }
 
