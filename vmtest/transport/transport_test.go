@@ -5,7 +5,8 @@
 // between shared memory, verbs and tcp, in one machine, between two, and without the device.
 //
 // What is proved is in those packages' tests (msg/verbs_test.go, mover/verbs_test.go,
-// client/registered_visit_test.go, peer/visit_test.go). There is nothing here but tests.
+// client/registered_visit_test.go, client/hints_visit_test.go, peer/visit_test.go). There is nothing
+// here but tests.
 package transport
 
 import (
@@ -57,6 +58,9 @@ func TestTransport(t *testing.T) {
 	p := newCouple(t)
 	t.Run("conformance", p.suites)
 	t.Run("registered", p.registered)
+	if os.Getenv("SLUICE_SOAK") != "" {
+		t.Run("hints", p.hints)
+	}
 	t.Run("ladder", p.ladder)
 	t.Run("keyed", p.keyed)
 }
@@ -88,8 +92,9 @@ func (p *couple) suites(t *testing.T) {
 	p.conformance(t, p.a, p.program("mover"), []string{"TestDeath"}, "/./^verbs")
 }
 
-// messages holds exio's driver against its suite. In soaks that is all of it; in every run it is less of
-// each case, with windows where the dialler writes, and with registrations where the listener does.
+// messages holds exio's driver against its suite. In soaks that is all of it; in every run it is
+// less of each case, with windows where the dialler writes, and with registrations where the
+// listener does.
 func (p *couple) messages(t *testing.T) {
 	program, all := p.program("exio"), []string{"TestConformance"}
 	if os.Getenv("SLUICE_SOAK") != "" {
@@ -111,6 +116,19 @@ func (p *couple) registered(t *testing.T) {
 			t.Errorf("it did not run on %s", provider)
 		}
 	}
+}
+
+// hints measures what allocation hints save a client in a that reads from a cluster in b.
+func (p *couple) hints(t *testing.T) {
+	m := p.server(t, "client", "TestRegisteredServe", `(?m)^serving (\S+)$`,
+		"SLUICE_CLIENT_SERVE="+p.b.Addr(p.wires[0]).String())
+	out := p.visitor(t, p.a, "client", "TestHintsVisit", "SLUICE_CLIENT_HINTS="+m[1])
+	for _, provider := range []string{"verbs", "verbs-registrations"} {
+		if !strings.Contains(out, "--- PASS: TestHintsVisit/"+provider+" ") {
+			t.Errorf("it did not run on %s", provider)
+		}
+	}
+	t.Log(out)
 }
 
 // couple is two guests on two wires, and the programs that run in them. The second wire's devices
@@ -155,8 +173,8 @@ func build(t *testing.T, packages ...string) (folder string) {
 // program is the test binary of a package.
 func (p *couple) program(name string) string { return filepath.Join(p.programs, name+".test") }
 
-// conformance runs tests of a program, which may have options behind its name, in a guest, and wants
-// each of them to have passed with memory windows and with registrations.
+// conformance runs tests of a program, which may have options behind its name, in a guest, and
+// wants each of them to have passed with memory windows and with registrations.
 func (p *couple) conformance(
 	t *testing.T, g *vmtest.Guest, program string, tests []string, which string,
 ) {
