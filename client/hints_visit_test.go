@@ -19,8 +19,8 @@ import (
 const hintsEnv = "SLUICE_CLIENT_HINTS"
 
 // TestHintsVisit measures what allocation hints save: a tile of the file is read into rows that lie
-// apart in a program's own memory, with the hint that they are parts of one allocation, and without,
-// in turns. It holds what is counted, not how long that takes.
+// apart in a program's own memory, with the hint that they are parts of one allocation, and
+// without, in turns. It holds what is counted, not how long that takes.
 func TestHintsVisit(t *testing.T) {
 	addr := os.Getenv(hintsEnv)
 	if addr == "" {

@@ -119,8 +119,8 @@ func newModel(rt *rapid.T) *model {
 	return md
 }
 
-// postMoves says that Post moves the data itself: then the last Read of a chain speaks for the others,
-// which must hold in any order of events, too.
+// postMoves says that Post moves the data itself: then the last Read of a chain speaks for the
+// others, which must hold in any order of events, too.
 type postMoves struct{ fabric.Domain }
 
 func (d postMoves) Caps() fabric.Caps {

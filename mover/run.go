@@ -237,10 +237,10 @@ func (m *Mover) partLocked(p *Plan) int {
 	return n
 }
 
-// tellsEach tells whether every request of a plan is signalled, or the last of each chain for all of
-// them. Reads complete in any order, so that only one with a fence can speak for others. Where Post
-// itself moves the data these are over when it is its turn, and a completion less is a poller that is
-// not woken in the middle; a device would wait for an answer there.
+// tellsEach tells whether every request of a plan is signalled, or the last of each chain for all
+// of them. Reads complete in any order, so that only one with a fence can speak for others. Where
+// Post itself moves the data these are over when it is its turn, and a completion less is a poller
+// that is not woken in the middle; a device would wait for an answer there.
 func (m *Mover) tellsEach(p *Plan) bool { return p.dir == Get && !m.caps.PostMoves }
 
 // postLocked posts the next n requests as one chain. It is false if others fill the queue.

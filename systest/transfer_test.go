@@ -106,7 +106,8 @@ func exited(cmd *exec.Cmd) bool {
 }
 
 // TestTransferKilled kills either side with -9 somewhere in the middle, of puts and of gets, by
-// every driver, and goes on: the same bytes. SLUICE_KILL_ROUNDS and SLUICE_SEED set rounds and seed.
+// every driver, and goes on: the same bytes. SLUICE_KILL_ROUNDS and SLUICE_SEED set rounds and
+// seed.
 func TestTransferKilled(t *testing.T) {
 	seed, rounds := envInt("SLUICE_SEED", rand.Int()), envInt("SLUICE_KILL_ROUNDS", 6)
 	t.Logf("seed %d, %d rounds (SLUICE_SEED, SLUICE_KILL_ROUNDS)", seed, rounds)

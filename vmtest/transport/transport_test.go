@@ -5,8 +5,8 @@
 // between shared memory, verbs and tcp, in one machine, between two, and without the device.
 //
 // What is proved is in those packages' tests (msg/verbs_test.go, mover/verbs_test.go,
-// client/registered_visit_test.go, client/hints_visit_test.go, peer/visit_test.go). There is nothing
-// here but tests.
+// client/registered_visit_test.go, client/hints_visit_test.go, peer/visit_test.go). There is
+// nothing here but tests.
 package transport
 
 import (
