@@ -189,8 +189,8 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-// TestGetIsToldOnce counts the completions of a Get of 16 segments: where Post itself moves the data
-// one tells the end of all, so that a poller is not woken in the middle.
+// TestGetIsToldOnce counts the completions of a Get of 16 segments: where Post itself moves the
+// data one tells the end of all, so that a poller is not woken in the middle.
 func TestGetIsToldOnce(t *testing.T) {
 	everywhere(t, rigOptions{bytes: 4 << 20}, func(t *testing.T, r *rig) {
 		m := r.mover(mover.Options{})

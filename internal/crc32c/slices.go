@@ -7,8 +7,8 @@ import (
 )
 
 // An emulated processor may know the instruction that sums and be slow at it: in QEMU it took three
-// times as long as tables do, and a transfer's sums a third of its time. So both are measured, once,
-// and tables are taken where they win clearly.
+// times as long as tables do, and a transfer's sums a quarter of its time. So both are measured,
+// once, and tables are taken where they win clearly.
 var byTables = tablesWin()
 
 // sliced[k] appends k bytes of zeroes to the sum of one byte.
