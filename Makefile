@@ -286,7 +286,7 @@ soak-loops:
 
 soak-rest:
 	@MPIIO_SEEDS=2000 $(MAKE) -s test-mpi MPIFLAGS='-count=1 -v'
-	$(call step,the speed between machines,SLUICE_SOAK=1 $(GO) test -count=1 ./vmtest/cluster)
+	$(call step,the speed between machines,SLUICE_SOAK=1 $(GO) test -p 1 -count=1 -timeout 60m ./vmtest/cluster ./vmtest/transport)
 	$(call step,the kernel as a client,SLUICE_SOAK=1 $(GO) test -p 1 -count=1 -timeout 90m ./vmtest/attach ./vmtest/ocfs2)
 	$(call step,the model of the I/O servers,$(MAKE) -s model)
 	$(call step,fuzzing,$(MAKE) -s fuzz FUZZTIME=$(FUZZTIME))

@@ -93,7 +93,15 @@ func newModel(rt *rapid.T) *model {
 		},
 	}
 	md := &model{T: rt, u: map[uint32]*mover.Unpacker{}}
-	md.r = newRig(rt, onSim(opts), rigOptions{depth: 128})
+	prov := onSim(opts)
+	if rapid.Bool().Draw(rt, "post moves") {
+		open := prov.open
+		prov.open = func(t tester) (fabric.Domain, fabric.Domain, string, mem.Source) {
+			near, far, addr, source := open(t)
+			return postMoves{near}, far, addr, source
+		}
+	}
+	md.r = newRig(rt, prov, rigOptions{depth: 128})
 	var err error
 	md.staging, err = mem.NewPool(md.r.near.arena, 700, rapid.IntRange(1, 20).Draw(rt, "staging"))
 	check(rt, err)
@@ -109,6 +117,16 @@ func newModel(rt *rapid.T) *model {
 		md.r.recv(md.r.far.mem[off : off+modelMsgMax : off+modelMsgMax])
 	}
 	return md
+}
+
+// postMoves says that Post moves the data itself: then the last Read of a chain speaks for the
+// others, which must hold in any order of events, too.
+type postMoves struct{ fabric.Domain }
+
+func (d postMoves) Caps() fabric.Caps {
+	caps := d.Domain.Caps()
+	caps.PostMoves = true
+	return caps
 }
 
 // cuts draws lengths, zeros among them, that add up to total.

@@ -188,3 +188,41 @@ func TestLimits(t *testing.T) {
 		})
 	}
 }
+
+// TestGetIsToldOnce counts the completions of a Get of 16 segments: where Post itself moves the
+// data one tells the end of all, so that a poller is not woken in the middle.
+func TestGetIsToldOnce(t *testing.T) {
+	everywhere(t, rigOptions{bytes: 4 << 20}, func(t *testing.T, r *rig) {
+		m := r.mover(mover.Options{})
+		shape := spread(16, 64<<10)
+		pieces, segments, views := r.shape(shape, shape, fabric.RemoteRead)
+		p, err := m.NewPlan(mover.Get, pieces, segments)
+		check(t, err)
+		want := 16
+		if r.near.dom.Caps().PostMoves {
+			want = 1
+		}
+		ctx, cancel := patience()
+		defer cancel()
+		for round := range uint64(3) {
+			fill(r.far.mem, round)
+			got, over := 0, false
+			check(t, m.Start(p, mover.Run{Done: func(err error) { check(t, err); over = true }}))
+			var batch [4]fabric.Completion
+			for !over {
+				n, err := r.near.cq.Wait(ctx, batch[:])
+				check(t, err)
+				for i := range batch[:n] {
+					m.Completed(&batch[i])
+				}
+				got += n
+			}
+			if got != want {
+				t.Fatalf("%d completions, want %d", got, want)
+			}
+			if !bytes.Equal(joined(pieces, ofSge), joined(views, ofView)) {
+				t.Fatal("wrong bytes")
+			}
+		}
+	})
+}

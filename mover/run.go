@@ -171,7 +171,7 @@ func (m *Mover) completedLocked(p *Plan, at int, err error) {
 		return
 	}
 	r.open--
-	if p.dir == Get {
+	if m.tellsEach(p) {
 		m.free++
 		return
 	}
@@ -237,6 +237,12 @@ func (m *Mover) partLocked(p *Plan) int {
 	return n
 }
 
+// tellsEach tells whether every request of a plan is signalled, or the last of each chain for all
+// of them. Reads complete in any order, so that only one with a fence can speak for others. Where
+// Post itself moves the data these are over when it is its turn, and a completion less is a poller
+// that is not woken in the middle; a device would wait for an answer there.
+func (m *Mover) tellsEach(p *Plan) bool { return p.dir == Get && !m.caps.PostMoves }
+
 // postLocked posts the next n requests as one chain. It is false if others fill the queue.
 func (m *Mover) postLocked(p *Plan, n int) bool {
 	r := &p.run
@@ -246,10 +252,17 @@ func (m *Mover) postLocked(p *Plan, n int) bool {
 		wr := &chain[i]
 		wr.Context = r.context | uint64(r.next+i)
 		wr.Flags &^= fabric.FlagSignaled
-		if p.dir == Get || i == n-1 { // Reads complete in any order
-			wr.Flags |= fabric.FlagSignaled
-			signals++
+		if wr.Op == fabric.OpRead {
+			wr.Flags &^= fabric.FlagFence
 		}
+		if i < n-1 && !m.tellsEach(p) {
+			continue
+		}
+		wr.Flags |= fabric.FlagSignaled
+		if p.dir == Get && !m.tellsEach(p) {
+			wr.Flags |= fabric.FlagFence
+		}
+		signals++
 	}
 	err := m.opts.Endpoint.Post(chain)
 	if errs.KindOf(err) == errs.Again {
@@ -276,7 +289,7 @@ func (m *Mover) finishIfIdleLocked(p *Plan) {
 	if !r.started || r.open > 0 || r.stop == nil && r.next < len(r.list) {
 		return
 	}
-	if p.dir == Put {
+	if !m.tellsEach(p) {
 		m.free += r.next - r.freed // only when Close ended it without completions
 		r.freed = r.next
 	}

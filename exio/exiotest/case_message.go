@@ -73,7 +73,7 @@ func unread(t *testing.T, r *Rig) {
 
 // order: messages of one tag arrive as they were written, short and long ones.
 func order(t *testing.T, r *Rig) {
-	const count = 200
+	count := less(200)
 	from, to := r.Alloc(0, 1<<20), r.Alloc(1, 1<<20)
 	rng := rand.New(rand.NewPCG(3, 3))
 	var writes []*pending
@@ -144,7 +144,8 @@ func bounds(t *testing.T, r *Rig) {
 
 // bothWays moves much in both directions at once, by several goroutines.
 func bothWays(t *testing.T, r *Rig) {
-	const each, most = 60, 300 << 10
+	const most = 300 << 10
+	each := less(60)
 	var all sync.WaitGroup
 	for side, h := range []exio.Handle{r.A, r.B} {
 		other := []exio.Handle{r.B, r.A}[side]
@@ -190,7 +191,7 @@ func peerGoes(t *testing.T, r *Rig) {
 
 // chains has every callback begin the next operation.
 func chains(t *testing.T, r *Rig) {
-	const count = 500
+	count := less(500)
 	from, to := r.Alloc(0, 64), r.Alloc(1, 64)
 	over := make(chan error, 2)
 	var next [2]func(i int)
@@ -226,7 +227,7 @@ func death(t *testing.T, r *Rig) {
 	const size = 256 << 10
 	var all []*pending
 	var memory [][]byte
-	for i := range uint64(40) {
+	for i := range uint64(less(40)) {
 		from, to := r.Alloc(0, size), r.Alloc(1, size)
 		memory = append(memory, to)
 		all = append(all, begin(t, r.A.Write, exio.Op{Tag: i, Pieces: [][]byte{from}}))

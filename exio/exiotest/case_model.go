@@ -64,12 +64,13 @@ func unequal(t *testing.T, r *Rig) {
 	}
 }
 
-// seeds is how many random shapes a driver is tried with.
-func seeds() uint64 {
+// less is how often something is done: n times, or a quarter of that in short runs, which emulated
+// machines make.
+func less(n int) int {
 	if testing.Short() {
-		return 25
+		return max(n/4, 1)
 	}
-	return 80
+	return n
 }
 
 // model moves random shapes and compares the bytes with what was there.
@@ -79,7 +80,7 @@ func model(t *testing.T, r *Rig) {
 	base := rand.Uint64()
 	t.Logf("seed %d", base)
 	tag := uint64(0)
-	for i := range seeds() {
+	for i := range uint64(less(80)) {
 		rng := rand.New(rand.NewPCG(base, i))
 		fill(rng, from[:4096])
 		n := rng.IntN(size / 2)

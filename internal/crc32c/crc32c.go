@@ -5,7 +5,7 @@
 //
 // It does not seed: a store may fold more into its sums itself.
 //
-// Read crc32c.go first; fold_amd64.go is how wide processors sum.
+// Read crc32c.go first; fold_amd64.go is how wide processors sum, slices.go how emulated ones do.
 package crc32c
 
 import "hash/crc32"

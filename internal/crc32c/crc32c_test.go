@@ -57,8 +57,10 @@ func TestEveryLength(t *testing.T) {
 	for n := range 1600 {
 		for _, from := range []int{0, 1, 7, 63} {
 			b, crc := data[from:from+n], uint32(n*0x9e3779b1)
-			if got, want := Update(crc, b), crc32.Update(crc, castagnoli, b); got != want {
-				t.Fatalf("%d bytes from %d after %08x: %08x, want %08x", n, from, crc, got, want)
+			want := crc32.Update(crc, castagnoli, b)
+			if got, tables := Update(crc, b), slices(crc, b); got != want || tables != want {
+				t.Fatalf("%d bytes from %d after %08x: %08x, by tables %08x, want %08x", n, from, crc,
+					got, tables, want)
 			}
 		}
 	}
@@ -147,6 +149,22 @@ func BenchmarkSumBlock(b *testing.B) {
 	b.SetBytes(BlockBytes)
 	for b.Loop() {
 		Sum(data)
+	}
+}
+
+// BenchmarkWays holds the processor's instruction against tables, and tells which one is taken.
+func BenchmarkWays(b *testing.B) {
+	data := make([]byte, 64<<10)
+	b.Logf("by tables: %v", byTables)
+	for name, by := range map[string]func(uint32, []byte) uint32{
+		"instruction": instruction, "tables": slices,
+	} {
+		b.Run(name, func(b *testing.B) {
+			b.SetBytes(int64(len(data)))
+			for b.Loop() {
+				by(0, data)
+			}
+		})
 	}
 }
 

@@ -1,10 +1,6 @@
 package crc32c
 
-import (
-	"hash/crc32"
-
-	"golang.org/x/sys/cpu"
-)
+import "golang.org/x/sys/cpu"
 
 // The instruction of SSE 4.2 sums 8 bytes a cycle, some 19 GB/s. Processors that multiply
 // polynomials in registers of 512 bits fold 256 bytes at a time instead, four times as fast, and,
@@ -40,6 +36,9 @@ func foldHigh(bits int) uint64 { return uint64(power(bits-32)) << 1 }
 func fold(crc uint32, p *byte, n int, k *foldBy) uint32
 
 func update(crc uint32, b []byte) uint32 {
+	if byTables {
+		return slices(crc, b)
+	}
 	if n := len(b) &^ 63; n >= foldLeast && canFold {
 		crc = ^fold(^crc, &b[0], n, &foldings)
 		b = b[n:]
@@ -47,5 +46,5 @@ func update(crc uint32, b []byte) uint32 {
 	if len(b) == 0 {
 		return crc
 	}
-	return crc32.Update(crc, castagnoli, b)
+	return instruction(crc, b)
 }

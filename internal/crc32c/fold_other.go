@@ -2,6 +2,9 @@
 
 package crc32c
 
-import "hash/crc32"
-
-func update(crc uint32, b []byte) uint32 { return crc32.Update(crc, castagnoli, b) }
+func update(crc uint32, b []byte) uint32 {
+	if byTables {
+		return slices(crc, b)
+	}
+	return instruction(crc, b)
+}

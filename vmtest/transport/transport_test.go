@@ -5,7 +5,8 @@
 // between shared memory, verbs and tcp, in one machine, between two, and without the device.
 //
 // What is proved is in those packages' tests (msg/verbs_test.go, mover/verbs_test.go,
-// client/registered_visit_test.go, peer/visit_test.go). There is nothing here but tests.
+// client/registered_visit_test.go, client/hints_visit_test.go, peer/visit_test.go). There is
+// nothing here but tests.
 package transport
 
 import (
@@ -57,6 +58,9 @@ func TestTransport(t *testing.T) {
 	p := newCouple(t)
 	t.Run("conformance", p.suites)
 	t.Run("registered", p.registered)
+	if os.Getenv("SLUICE_SOAK") != "" {
+		t.Run("hints", p.hints)
+	}
 	t.Run("ladder", p.ladder)
 	t.Run("keyed", p.keyed)
 }
@@ -78,9 +82,7 @@ func (p *couple) suites(t *testing.T) {
 	var both sync.WaitGroup
 	both.Go(func() {
 		p.conformance(t, p.a, p.program("mover"), moverTests(), "/^verbs")
-		if os.Getenv("SLUICE_SOAK") != "" { // not in every run: it moves much
-			p.conformance(t, p.a, p.program("exio"), []string{"TestConformance"}, "/^verbs")
-		}
+		p.messages(t)
 	})
 	both.Go(func() {
 		p.conformance(t, p.b, p.program("tune"), []string{"TestTune"}, "/^verbs")
@@ -88,6 +90,19 @@ func (p *couple) suites(t *testing.T) {
 	})
 	both.Wait()
 	p.conformance(t, p.a, p.program("mover"), []string{"TestDeath"}, "/./^verbs")
+}
+
+// messages holds exio's driver against its suite. In soaks that is all of it; in every run it is
+// less of each case, with windows where the dialler writes, and with registrations where the
+// listener does.
+func (p *couple) messages(t *testing.T) {
+	program, all := p.program("exio"), []string{"TestConformance"}
+	if os.Getenv("SLUICE_SOAK") != "" {
+		p.conformance(t, p.a, program, all, "/^verbs")
+		return
+	}
+	p.conformance(t, p.a, program+" -test.short", all,
+		"/^verbs$/dialler|TestConformance/^verbs-registrations$/listener")
 }
 
 // registered has a client in a move memory of its own to and from a cluster in b.
@@ -101,6 +116,19 @@ func (p *couple) registered(t *testing.T) {
 			t.Errorf("it did not run on %s", provider)
 		}
 	}
+}
+
+// hints measures what allocation hints save a client in a that reads from a cluster in b.
+func (p *couple) hints(t *testing.T) {
+	m := p.server(t, "client", "TestRegisteredServe", `(?m)^serving (\S+)$`,
+		"SLUICE_CLIENT_SERVE="+p.b.Addr(p.wires[0]).String())
+	out := p.visitor(t, p.a, "client", "TestHintsVisit", "SLUICE_CLIENT_HINTS="+m[1])
+	for _, provider := range []string{"verbs", "verbs-registrations"} {
+		if !strings.Contains(out, "--- PASS: TestHintsVisit/"+provider+" ") {
+			t.Errorf("it did not run on %s", provider)
+		}
+	}
+	t.Log(out)
 }
 
 // couple is two guests on two wires, and the programs that run in them. The second wire's devices
@@ -145,15 +173,16 @@ func build(t *testing.T, packages ...string) (folder string) {
 // program is the test binary of a package.
 func (p *couple) program(name string) string { return filepath.Join(p.programs, name+".test") }
 
-// conformance runs tests in a guest and wants each of them to have passed with memory windows and
-// with registrations.
+// conformance runs tests of a program, which may have options behind its name, in a guest, and
+// wants each of them to have passed with memory windows and with registrations.
 func (p *couple) conformance(
 	t *testing.T, g *vmtest.Guest, program string, tests []string, which string,
 ) {
 	ctx, done := context.WithCancel(t.Context())
 	out := &watched{}
+	name, _, _ := strings.Cut(filepath.Base(program), " ")
 	var watch sync.WaitGroup
-	watch.Go(func() { out.askAfterSilence(ctx, g, filepath.Base(program)) })
+	watch.Go(func() { out.askAfterSilence(ctx, g, name) })
 	res, err := g.Exec(ctx, vmtest.Command{
 		Script: program + " -test.v -test.timeout 6m -test.run '^(" +
 			strings.Join(tests, "|") + ")$" + which + "' 2>&1",
@@ -165,7 +194,7 @@ func (p *couple) conformance(
 		err = res.Err()
 	}
 	if err != nil {
-		t.Errorf("%s: %v\n%s", filepath.Base(program), err, res.Stdout)
+		t.Errorf("%s: %v\n%s", name, err, res.Stdout)
 		return
 	}
 	for _, test := range tests {
@@ -177,7 +206,7 @@ func (p *couple) conformance(
 		}
 	}
 	for _, line := range regexp.MustCompile(`(?m)^--- .*`).FindAllString(res.Stdout, -1) {
-		t.Logf("%s: %s", filepath.Base(program), line)
+		t.Logf("%s: %s", name, line)
 	}
 }
 
