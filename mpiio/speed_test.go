@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -16,6 +17,7 @@ import (
 
 var (
 	speedRounds = flag.Int("speed", 0, "rounds of TestSpeed; 0: it is skipped")
+	speedOnly   = flag.String("speed-only", "", "of TestSpeed's figures those that match")
 	speedCell   = flag.Duration("speed-cell", time.Minute, "how long one run of TestSpeed may take")
 )
 
@@ -60,7 +62,8 @@ func cells() (all []cell) {
 			}
 		}
 	}
-	return all
+	only := regexp.MustCompile(*speedOnly)
+	return slices.DeleteFunc(all, func(c cell) bool { return !only.MatchString(c.String()) })
 }
 
 // speeds are the figures so far, MiB/s; a run that did not end in time has none.
@@ -182,7 +185,9 @@ func TestSpeed(t *testing.T) {
 	for range *speedRounds {
 		for _, s := range all {
 			for _, c := range cells() {
-				s.got[c.String()] = append(s.got[c.String()], s.measure(t, c))
+				mibs := s.measure(t, c)
+				t.Logf("%s %v: %.0f", s.m.name, c, mibs)
+				s.got[c.String()] = append(s.got[c.String()], mibs)
 			}
 		}
 	}
