@@ -48,7 +48,6 @@ SYSTEM_RE := systest|cmd/sluice|mount
 # Virtual machines with a stock kernel. Two at a time keep both cores busy, so their packages run one
 # after the other. Where all that they need can be installed, a test that is skipped is a failure.
 LAB      := ./vmtest/... ./fabric/verbs/...
-LAB_LONG := vmtest/attach|vmtest/ocfs2
 LAB_RE   := vmtest|vmtest/.*|fabric/verbs|fabric/verbs/.*
 LAB_MUST := $(shell [ "$$(id -u)" = 0 ] && [ "$$(uname -m)" = x86_64 ] && \
               command -v apt-get >/dev/null && echo must)
@@ -209,10 +208,10 @@ test-rest:
 
 test-lab:
 	$(call step,tests with virtual machines,SLUICE_VMTEST=$${SLUICE_VMTEST:-$(LAB_MUST)} \
-		$(GO) test -p 1 -timeout 90m $$($(GO) list $(LAB) | grep -vE '/($(LAB_LONG))$$'))
+		$(GO) test -p 1 -timeout 90m $(LAB))
 
-lab: deps ## runs the tests that need virtual machines, that of OCFS2 too
-	@$(MAKE) -s test-lab LAB_LONG=none
+lab: deps ## runs the tests that need virtual machines
+	@$(MAKE) -s test-lab
 
 test-mpi: ## runs the tests of MPI-IO, and installs MPICH, Open MPI and HDF5 for them; three minutes
 	@$(MAKE) -s deps TOOLS='$(TOOLS) $(MPI_TOOLS)' PACKAGES='$(PACKAGES) $(MPI_PACKAGES)'
