@@ -299,8 +299,8 @@ func (r *rig) again(t *testing.T) {
 	r.run(t, "mount /dev/sluice/v m; sha256sum --quiet -c sums; umount m; fsck.ext4 -fn /dev/nbd7")
 	r.run(t, "sluice detach /dev/nbd7")
 	r.nothing(t)
-	r.run(t, "sluice attach --read-only v; mount -o ro /dev/sluice/v m; sha256sum --quiet -c sums; umount m; "+
-		"sluice detach v")
+	r.run(t, "sluice attach --read-only v; mount -o ro /dev/sluice/v m; "+
+		"sha256sum --quiet -c sums; umount m; sluice detach v")
 	r.nothing(t)
 }
 
