@@ -259,14 +259,23 @@ func laneOf(t *iod.Target) lane {
 	return laneCached
 }
 
-// writeKept copies the data into memory that is kept, and sends it from there.
+// writeKept copies the data into memory that is kept, and sends it from there. Memory of a program
+// in C may not be there: the copy panics then, and whoever has called recovers. Nobody must wait
+// for the write.
 func (r *Remote) writeKept(ctx context.Context, t *iod.Target, k *kept, object seg.Access,
 	m *msg.Memory) (iod.Mark, error) {
 	c := r.take(0, t, nil)
 	defer r.put(c)
+	copied := false
+	defer func() {
+		if !copied {
+			r.forget(k)
+		}
+	}()
 	k.data = int(m.Len())
 	m.Note("", mem.Pack, "kept until it is synced")
 	c.keep(k.room.Bytes[:k.data], m, !t.How.NoSums)
+	copied = true
 	return r.sendKept(ctx, t, c, k, object)
 }
 
