@@ -418,7 +418,8 @@ func TestQueueEnds(t *testing.T) {
 		t.Errorf("%d completions, %v", n+k, err)
 	}
 	for _, c := range done[n : n+k] {
-		if errs.KindOf(c.Err) != errs.Canceled {
+		idle := c.Op == OpSync && c.Err == nil // nothing had completed that it covers
+		if errs.KindOf(c.Err) != errs.Canceled && !idle {
 			t.Errorf("%+v", c)
 			break
 		}
