@@ -78,12 +78,12 @@ func (q *Queue) begin(a *queued) {
 		q.addLocked(&q.calls, job{a: a})
 	default:
 		q.mu.Lock()
-		if a.sending = len(q.backlog) == 0; !a.sending {
-			a.stalled = true
-			q.backlog = append(q.backlog, a)
+		mine := len(q.backlog) == 0
+		if a.sending, a.stalled = mine, !mine; !mine {
+			q.backlog = append(q.backlog, a) // from here on it is whoever's resumes
 		}
 		q.mu.Unlock()
-		if a.sending {
+		if mine {
 			q.send(a)
 		}
 	}
