@@ -66,12 +66,14 @@ func (n nothing) Flush(context.Context) error { return n.fail() }
 // Close implements nbd.Export.
 func (n nothing) Close() error { return nil }
 
-// lookMax is how long it may take to see whether a device is in use: no data are read for that,
-// unless the kernel looks for partitions.
+// lookMax is how long it may take to see whether a device is in use.
 const lookMax = 3 * time.Second
 
-// InUse tells whether somebody uses a device, without a word to its source. When that cannot be
-// seen in time it is taken to be in use.
+// InUse tells whether a device is claimed: a file system is mounted from it, or another device
+// stands on it. It is for devices that no process may serve. What claims it is seen at once; but
+// after that the kernel looks for partitions when a device is opened for the first time, and waits
+// for blocks that nobody brings. So who has to wait is the first, and nobody has claimed it; the
+// open that waits ends with the device, and until then the calling process cannot.
 func InUse(s System, index int) bool {
 	result := make(chan error, 1)
 	go func() {
@@ -85,6 +87,6 @@ func InUse(s System, index int) bool {
 	case err := <-result:
 		return errors.Is(err, unix.EBUSY)
 	case <-time.After(lookMax):
-		return true
+		return false
 	}
 }

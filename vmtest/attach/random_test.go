@@ -59,7 +59,7 @@ func (r *rig) firstRead(t *testing.T) {
 // randomLives does random things to a device, killing included, and checks after each what was
 // written; at the end nothing is left of it.
 func (r *rig) randomLives(t *testing.T) {
-	seed, steps := uint64(time.Now().UnixNano()), 8
+	seed, steps := uint64(time.Now().UnixNano()), 6
 	if soak() {
 		steps = 100
 	}
