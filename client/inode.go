@@ -422,7 +422,8 @@ func (n *inode) asks(ctx context.Context) (asking context.Context, done func()) 
 }
 
 // regained notes that a service that was restarted has given a lease back under which something was
-// written. It may have been told, with an answer that was lost.
+// written. It may have been told, with an answer that was lost: then a small file has another
+// version, and the same data. Of other files that is asked for with the other attributes.
 func (n *inode) regained(fs *FS, t cache.Token, version uint64) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -435,17 +436,24 @@ func (n *inode) regained(fs *FS, t cache.Token, version uint64) {
 	default:
 		return
 	}
-	n.content.version = max(n.content.version, version)
-	n.attr.DataVersion = max(n.attr.DataVersion, version)
+	if n.small.Load() {
+		n.content.version = max(n.content.version, version)
+		n.attr.DataVersion = max(n.attr.DataVersion, version)
+	}
 }
 
-// claim is what is said of a handle to a service that was restarted.
+// claim is what is said of a handle to a service that was restarted. Which version the data of a
+// file that is not small has is not always known here, as an answer may have been lost.
 func (n *inode) claim(handle uint64, flags meta.OpenFlags, uid uint32) meta.Claimed {
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	version := meta.AnyVersion
+	if n.small.Load() {
+		version = n.content.version
+	}
 	return meta.Claimed{Handle: handle, Ino: n.ino, Flags: flags, UID: uid,
 		Write:       flags&meta.OpenWrite != 0 && (n.dirty || n.taken) && n.lease.claims,
-		DataVersion: n.content.version, Spilled: n.halfOutLocked()}
+		DataVersion: version, Spilled: n.halfOutLocked()}
 }
 
 // grantedLocked takes over LeaseWrite from an answer, if the answer is not out of date. The service
