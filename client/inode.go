@@ -398,6 +398,7 @@ func (n *inode) leaving(fs *FS, claiming bool) bool {
 	n.lease.hurry()
 	untold := claiming && (n.dirty || n.taken)
 	if n.lease.state != leaseLeaving && n.content.local == 0 && !untold {
+		n.lease.claims = n.lease.claims && !claiming // it goes back, whatever the claim is answered
 		return false
 	}
 	n.lease.recalls++
@@ -424,18 +425,20 @@ func (n *inode) asks(ctx context.Context) (asking context.Context, done func()) 
 // regained notes that a service that was restarted has given a lease back under which something was
 // written. It may have been told, with an answer that was lost: then a small file has another
 // version, and the same data. Of other files that is asked for with the other attributes.
-func (n *inode) regained(fs *FS, t cache.Token, version uint64) {
+//
+// It may be recalled already. Whoever carries that out tells what was written, so the lease counts
+// as held until he comes to it, whatever the cache has heard of; if he was there he tells under it.
+func (n *inode) regained(fs *FS, t cache.Token, life uint32, version uint64) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	epoch := fs.leases.current()
-	switch {
-	case fs.cache.Granted(t, n.ino):
-		n.lease.give(leaseHeld, epoch)
-	case n.lease.recalls > 0: // it was recalled at once: whoever carries that out tells under it
-		n.lease.give(leaseLeaving, epoch)
-	default:
-		return
+	if !n.lease.claims || fs.leases.lives() != life {
+		return // it has gone back, or is lost, or claimed once more
 	}
+	state := leaseHeld
+	if n.lease.recalls > 0 && !fs.cache.Granted(t, n.ino) {
+		state = leaseLeaving
+	}
+	n.lease.give(state, fs.leases.current())
 	if n.small.Load() {
 		n.content.version = max(n.content.version, version)
 		n.attr.DataVersion = max(n.attr.DataVersion, version)

@@ -463,7 +463,7 @@ func (fs *FS) claimOnce(s *session, life uint32) error {
 		case regained[i].Gone && c.file != nil:
 			c.file.die(c.file.grant.Load(), errs.New(errs.NotFound, "client.Claim", "", nil))
 		case regained[i].Lease == meta.LeaseWrite:
-			c.node.regained(fs, tok, regained[i].DataVersion)
+			c.node.regained(fs, tok, life, regained[i].DataVersion)
 		}
 	}
 	return nil

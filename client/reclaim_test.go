@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/sluice-storage/sluice/meta"
+	"github.com/sluice-storage/sluice/meta/store"
 )
 
 // TestTimeOfAClosedFileIsClaimed: a large file is appended to under a lease and closed, and before
@@ -83,4 +84,51 @@ func appendAndClose(t *testing.T, fs *FS, ino meta.Ino) {
 	must(t, err)
 	must(t, f.Close(ctx))
 	fs.flushEndings(ctx)
+}
+
+// TestRecalledBeforeTheClaimIsAnswered: a lease is claimed, and recalled again before the answer to
+// the claim is read. The cache hears of the recall first, and of what this client does itself: the
+// lease was given back all the same, and what was written under it is told before it goes back.
+func TestRecalledBeforeTheClaimIsAnswered(t *testing.T) {
+	ctx := context.Background()
+	c := newCluster(t, 1, store.Options{})
+	fs, other := c.client(Options{}), c.client(Options{})
+	f := create(t, fs, "f", 1)
+	write(t, f, pattern(3*meta.SmallMax, 1), 0)
+	if !f.WritesAlone() {
+		t.Fatal("it has no lease")
+	}
+	tok := fs.cache.Begin()
+	f.node.drop(true)
+	fs.deferral.leaves(fs.cache, f.Ino())
+	f.node.regained(fs, tok, fs.leases.lives(), 0)
+	a, err := other.GetAttr(ctx, meta.Cred{}, f.Ino())
+	must(t, err)
+	own, err := fs.GetAttr(ctx, meta.Cred{}, f.Ino())
+	must(t, err)
+	if a.Size != own.Size || a.Mtime != own.Mtime {
+		t.Errorf("another client sees %d bytes of %v, this one %d of %v", a.Size, a.Mtime, own.Size,
+			own.Mtime)
+	}
+	must(t, f.Close(ctx))
+}
+
+// TestRecalledAndToldWhileClaiming: what was written is told by a program that syncs, and the lease
+// goes back, before the answer to the claim is read, which says that it is there.
+func TestRecalledAndToldWhileClaiming(t *testing.T) {
+	c := newCluster(t, 1, store.Options{})
+	fs := c.client(Options{})
+	f := create(t, fs, "f", 1)
+	write(t, f, pattern(3*meta.SmallMax, 1), 0)
+	tok := fs.cache.Begin()
+	f.node.drop(true)
+	must(t, f.Sync(context.Background()))
+	if f.node.leaving(fs, true) {
+		t.Error("something is to be told")
+	}
+	f.node.regained(fs, tok, fs.leases.lives(), 0)
+	if f.WritesAlone() {
+		t.Error("a lease that has gone back counts as held")
+	}
+	must(t, f.Close(context.Background()))
 }
