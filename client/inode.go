@@ -398,6 +398,7 @@ func (n *inode) leaving(fs *FS, claiming bool) bool {
 	n.lease.hurry()
 	untold := claiming && (n.dirty || n.taken)
 	if n.lease.state != leaseLeaving && n.content.local == 0 && !untold {
+		n.lease.claims = n.lease.claims && !claiming // it goes back, whatever the claim is answered
 		return false
 	}
 	n.lease.recalls++
@@ -419,33 +420,6 @@ func (n *inode) asks(ctx context.Context) (asking context.Context, done func()) 
 		n.lease.asking = nil
 		cancel()
 	}
-}
-
-// regained notes that a service that was restarted has given a lease back under which something was
-// written. It may have been told, with an answer that was lost.
-func (n *inode) regained(fs *FS, t cache.Token, version uint64) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	epoch := fs.leases.current()
-	switch {
-	case fs.cache.Granted(t, n.ino):
-		n.lease.give(leaseHeld, epoch)
-	case n.lease.recalls > 0: // it was recalled at once: whoever carries that out tells under it
-		n.lease.give(leaseLeaving, epoch)
-	default:
-		return
-	}
-	n.content.version = max(n.content.version, version)
-	n.attr.DataVersion = max(n.attr.DataVersion, version)
-}
-
-// claim is what is said of a handle to a service that was restarted.
-func (n *inode) claim(handle uint64, flags meta.OpenFlags, uid uint32) meta.Claimed {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return meta.Claimed{Handle: handle, Ino: n.ino, Flags: flags, UID: uid,
-		Write:       flags&meta.OpenWrite != 0 && (n.dirty || n.taken) && n.lease.claims,
-		DataVersion: n.content.version, Spilled: n.halfOutLocked()}
 }
 
 // grantedLocked takes over LeaseWrite from an answer, if the answer is not out of date. The service

@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/sluice-storage/sluice/client/internal/cache"
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/internal/wait"
 	"github.com/sluice-storage/sluice/meta"
@@ -463,7 +464,7 @@ func (fs *FS) claimOnce(s *session, life uint32) error {
 		case regained[i].Gone && c.file != nil:
 			c.file.die(c.file.grant.Load(), errs.New(errs.NotFound, "client.Claim", "", nil))
 		case regained[i].Lease == meta.LeaseWrite:
-			c.node.regained(fs, tok, regained[i].DataVersion)
+			c.node.regained(fs, tok, life, regained[i].DataVersion)
 		}
 	}
 	return nil
@@ -495,4 +496,41 @@ func (fs *FS) claimed(s *session) (list []claim) {
 		}
 	}
 	return list
+}
+
+// regained notes that a service that was restarted has given a lease back under which something was
+// written. It may have been told, with an answer that was lost: then a small file has another
+// version, and the same data. Of other files that is asked for with the other attributes.
+//
+// It may be recalled already. Whoever carries that out tells what was written, so the lease counts
+// as held until he comes to it, whatever the cache has heard of; if he was there he tells under it.
+func (n *inode) regained(fs *FS, t cache.Token, life uint32, version uint64) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if !n.lease.claims || fs.leases.lives() != life {
+		return // it has gone back, or is lost, or claimed once more
+	}
+	state := leaseHeld
+	if n.lease.recalls > 0 && !fs.cache.Granted(t, n.ino) {
+		state = leaseLeaving
+	}
+	n.lease.give(state, fs.leases.current())
+	if n.small.Load() {
+		n.content.version = max(n.content.version, version)
+		n.attr.DataVersion = max(n.attr.DataVersion, version)
+	}
+}
+
+// claim is what is said of a handle to a service that was restarted. Which version the data of a
+// file that is not small has is not always known here, as an answer may have been lost.
+func (n *inode) claim(handle uint64, flags meta.OpenFlags, uid uint32) meta.Claimed {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	version := meta.AnyVersion
+	if n.small.Load() {
+		version = n.content.version
+	}
+	return meta.Claimed{Handle: handle, Ino: n.ino, Flags: flags, UID: uid,
+		Write:       flags&meta.OpenWrite != 0 && (n.dirty || n.taken) && n.lease.claims,
+		DataVersion: version, Spilled: n.halfOutLocked()}
 }

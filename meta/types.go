@@ -358,7 +358,8 @@ type Claimed struct {
 	UID    uint32 // who opened it
 
 	// Write: the session held LeaseWrite, when DataVersion was the file's, and has changed it since.
-	// It may have told some of that without having got the answer.
+	// It may have told some of that without having got the answer. AnyVersion is for a file that was
+	// not small: what its writer knows alone are a length and times, which go forward only.
 	Write       bool
 	DataVersion uint64
 
@@ -366,6 +367,9 @@ type Claimed struct {
 
 	Epoch uint32 // of the handle
 }
+
+// AnyVersion is the data version in a claim to which it does not matter.
+const AnyVersion = ^uint64(0)
 
 // Regained is what became of a handle that was claimed. Gone: the file is.
 type Regained struct {

@@ -79,7 +79,7 @@ func (s *Store) claim(ctx context.Context, session uint64, w *meta.Claimed,
 		// for: the session writes already.
 		s.leases.Look(session, o.ino, meta.LeaseWrite, false, s.steady())
 	}
-	if w.Write && (o.n.DataVersion == w.DataVersion || s.toldLast(session, o)) {
+	if w.Write && s.unchanged(session, w, o) {
 		s.regain(session, o, out)
 	}
 	// Who claims after the grace time is as others that had the file open then: see endGrace.
@@ -100,6 +100,16 @@ func (s *Store) openClaimed(ctx context.Context, session uint64, o *opening) err
 		s.sessions.release(session)
 	}
 	return err
+}
+
+// unchanged tells whether what a session has written under a lease can still be told under it. The
+// data of a small file replaces what is there, so that must be what it began with. Others than the
+// writers of another file have not changed its data, and regain looks for those.
+func (s *Store) unchanged(session uint64, w *meta.Claimed, o *opening) bool {
+	if w.DataVersion == meta.AnyVersion {
+		return !o.n.has(flagSmall)
+	}
+	return o.n.DataVersion == w.DataVersion || s.toldLast(session, o)
 }
 
 // toldLast tells whether what is in a small file was told by the session itself, which has not got
