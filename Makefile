@@ -49,6 +49,7 @@ SYSTEM_RE := systest|cmd/sluice|mount
 # Virtual machines with a stock kernel. Two at a time keep both cores busy, so their packages run one
 # after the other. Where all that they need can be installed, a test that is skipped is a failure.
 LAB      := ./vmtest/... ./fabric/verbs/...
+LAB_APART := attach|ocfs2
 LAB_RE   := vmtest|vmtest/.*|fabric/verbs|fabric/verbs/.*
 LAB_MUST := $(shell [ "$$(id -u)" = 0 ] && [ "$$(uname -m)" = x86_64 ] && \
               command -v apt-get >/dev/null && echo must)
@@ -212,15 +213,15 @@ test-rest:
 
 test-lab:
 	$(call step,tests with virtual machines,SLUICE_VMTEST=$${SLUICE_VMTEST:-$(LAB_MUST)} \
-		$(GO) test -p 1 -timeout 90m $$($(GO) list $(LAB) | grep -v '/vmtest/attach$$'))
+		$(GO) test -p 1 -timeout 90m $$($(GO) list $(LAB) | grep -vE '/vmtest/($(LAB_APART))$$'))
 
 # A lane of its own: it kills what serves a device, and mostly waits until another one does.
 test-attach:
 	$(call step,the kernel as a client,SLUICE_VMTEST=$${SLUICE_VMTEST:-$(LAB_MUST)} \
 		$(GO) test -timeout 90m ./vmtest/attach)
 
-lab: deps ## runs the tests that need virtual machines
-	@$(MAKE) -s test-lab test-attach
+lab: deps ## runs the tests that need virtual machines, that of OCFS2 too
+	@$(MAKE) -s test-lab test-attach LAB_APART=attach
 
 test-mpi: ## runs the tests of MPI-IO, and installs MPICH, Open MPI and HDF5 for them; three minutes
 	@$(MAKE) -s deps TOOLS='$(TOOLS) $(MPI_TOOLS)' PACKAGES='$(PACKAGES) $(MPI_PACKAGES)'

@@ -10,7 +10,9 @@ import (
 func (r *rig) carried(t *testing.T, provider string) (bytes float64) {
 	t.Helper()
 	text := r.run(t, r.h1, `for f in /var/lib/sluice/run/iod*.admin; do
-		curl -sS http://$(cat $f)/metrics | grep pushed_bytes_total; done`)
+		curl -sS -m 120 http://$(cat $f)/metrics > /tmp/metrics || {
+			pkill -QUIT -f '[s]luice iod'; sleep 5; tail -n 1500 /var/lib/sluice/log/iod*.log; exit 1; }
+		grep pushed_bytes_total /tmp/metrics; done`)
 	name := `sluice_msg_provider_pushed_bytes_total{provider="` + provider + `"} `
 	for line := range strings.Lines(text) {
 		if value, ok := strings.CutPrefix(line, name); ok {
