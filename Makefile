@@ -3,7 +3,7 @@
 SHELL       := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: lab help build build-pure lib install-lib uninstall-lib python mpiio install-mpiio deps up down test test-mpi test-system test-rest test-lab test-attach check soak soak-loops soak-rest model bench figures \
+.PHONY: lab help build build-pure lib install-lib uninstall-lib python mpiio install-mpiio deps up down test test-mpi test-system test-rest test-lab check soak soak-loops soak-rest model bench figures \
         fmt vet lint race fuzz clean man install uninstall
 
 GO          ?= go
@@ -186,14 +186,14 @@ up: build ## starts a cluster, mounts it at ./mnt, makes a volume, writes and re
 down: ## stops what `make up` started
 	@bin/sluice down --dir $(CLUSTER)
 
-# Four lanes share the cores: processes and guests wait a lot, for disks, pauses and each other, and
+# Three lanes share the cores: processes and guests wait a lot, for disks, pauses and each other, and
 # what the others test fills that time. No limit of a test is a measure of speed, so that the lanes may
-# slow each other down. Those of the guests take longest and go first, the others fill what they leave.
+# slow each other down. That of the guests takes longest and goes first, the others fill what it leaves.
 test: ## runs every test, and installs what it needs before; 20 minutes on two cores
 	@mkdir -p bin; rm -f $(SUMMARY)
 	$(call step,dependencies,$(MAKE) -s deps)
 	$(call step,build,$(MAKE) -s build && $(GO) build ./...)
-	@$(MAKE) -s -j4 --output-sync=recurse test-lab test-attach test-system test-rest
+	@$(MAKE) -s -j3 --output-sync=recurse test-lab test-system test-rest
 	@echo "== all passed"; cat $(SUMMARY)
 
 test-system test-rest: NICE := 4
@@ -215,13 +215,8 @@ test-lab:
 	$(call step,tests with virtual machines,SLUICE_VMTEST=$${SLUICE_VMTEST:-$(LAB_MUST)} \
 		$(GO) test -p 1 -timeout 90m $$($(GO) list $(LAB) | grep -vE '/vmtest/($(LAB_APART))$$'))
 
-# A lane of its own: it kills what serves a device, and mostly waits until another one does.
-test-attach:
-	$(call step,the kernel as a client,SLUICE_VMTEST=$${SLUICE_VMTEST:-$(LAB_MUST)} \
-		$(GO) test -timeout 90m ./vmtest/attach)
-
-lab: deps ## runs the tests that need virtual machines, that of OCFS2 too
-	@$(MAKE) -s test-lab test-attach LAB_APART=attach
+lab: deps ## runs all tests that need virtual machines, also attach and OCFS2, for which `make test` is too short
+	@$(MAKE) -s test-lab LAB_APART=none
 
 test-mpi: ## runs the tests of MPI-IO, and installs MPICH, Open MPI and HDF5 for them; three minutes
 	@$(MAKE) -s deps TOOLS='$(TOOLS) $(MPI_TOOLS)' PACKAGES='$(PACKAGES) $(MPI_PACKAGES)'
