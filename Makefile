@@ -189,7 +189,7 @@ down: ## stops what `make up` started
 # Three lanes share the cores: processes and guests wait a lot, for disks, pauses and each other, and
 # what the others test fills that time. No limit of a test is a measure of speed, so that the lanes may
 # slow each other down. That of the guests takes longest and goes first, the others fill what it leaves.
-test: ## runs every test, and installs what it needs before; 20 minutes on two cores
+test: ## runs the tests, and installs what they need before; lab, test-mpi and soak have the rest
 	@mkdir -p bin; rm -f $(SUMMARY)
 	$(call step,dependencies,$(MAKE) -s deps)
 	$(call step,build,$(MAKE) -s build && $(GO) build ./...)

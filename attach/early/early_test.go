@@ -168,7 +168,8 @@ func TestAlone(t *testing.T) {
 	}
 }
 
-// TestMarked: all threads have the mark, where the process may have it.
+// TestMarked: all threads have the mark, where the process may have it: in containers it often may
+// not, in a guest of the lab it does (go run ./vmtest/lab -- early.test -test.v).
 func TestMarked(t *testing.T) {
 	may := make(chan error)
 	go func() {
