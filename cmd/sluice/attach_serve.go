@@ -14,7 +14,6 @@ import (
 
 	"github.com/sluice-storage/sluice/attach"
 	"github.com/sluice-storage/sluice/attach/netlink"
-	"github.com/sluice-storage/sluice/client"
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/internal/sdnotify"
 	"github.com/sluice-storage/sluice/internal/wait"
@@ -35,8 +34,9 @@ type attacher struct {
 	kernel *netlink.Conn
 	system attach.System
 
-	conn   *connection // of a volume
-	source attach.Source
+	conn    *connection  // of a volume
+	dialled chan dialled // the one that reach makes; nil: it was taken, or is not made
+	source  attach.Source
 
 	ready  func(attachInfo)  // told once, when the device can be used; nil: whoever started us is
 	detach chan attachDetach // requests, from the control socket
@@ -61,6 +61,9 @@ func newAttacher(cmd *cobra.Command, o *attachOptions, spec *attach.Spec) *attac
 
 // serve runs the process.
 func (a *attacher) serve(ctx context.Context) error {
+	if !a.opt.standby && !attach.IsServer(a.opt.target) {
+		defer a.reach(ctx)()
+	}
 	if err := attach.HoldMemory(); err != nil {
 		a.log.Warn("the memory of this process is not locked", "err", err)
 	}
@@ -288,16 +291,12 @@ const linkBytes = 64 * usualRequest
 
 // openVolume reaches the cluster and opens the volume.
 func (a *attacher) openVolume(ctx context.Context) (nbd.Export, error) {
-	f := &a.opt.url
 	how, err := parseMode(cmp.Or(a.opt.mode, modeNames()[0]))
 	if err != nil {
 		return nil, err
 	}
 	if a.conn == nil {
-		// What it opens outlives this attempt.
-		a.conn, err = dialBy(ctx, f.base(), &f.by, client.Options{Name: "attach " + a.spec.Name,
-			WaitMax: patience(0), Logger: a.log, Buffers: boundClient(true).buffers})
-		if err != nil {
+		if a.conn, err = a.dial(ctx); err != nil {
 			return nil, err
 		}
 	}
@@ -310,6 +309,9 @@ func (a *attacher) openVolume(ctx context.Context) (nbd.Export, error) {
 	if errs.KindOf(err) == errs.Busy {
 		err = hint(err, "Add --read-only to read it meanwhile, or have it given up: sluice volume "+
 			"handover %s. If its host is dead it is free within 30 s", a.opt.target)
+	}
+	if err == nil {
+		warm(exp)
 	}
 	return exp, err
 }
