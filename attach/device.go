@@ -179,15 +179,15 @@ func (d *Device) connect(ctx context.Context) error {
 			l.handed()
 		}
 	}()
-	for len(links) < d.opt.Connections && first.Flags&flagMultiConn != 0 {
-		l, err := d.opt.Source.Link(ctx)
+	if first.Flags&flagMultiConn != 0 {
+		more, err := d.moreLinks(ctx, d.opt.Connections-1)
+		links = append(links, more...)
 		if err != nil {
 			for _, l := range links {
 				l.Close()
 			}
 			return err
 		}
-		links = append(links, l)
 	}
 	dev := netlink.Device{Index: d.opt.Index, Size: first.Size, BlockSize: d.blockSize(first),
 		Flags: first.Flags, Timeout: d.opt.Resend, DeadTimeout: d.opt.GiveUp, Backend: d.opt.Backend}
@@ -205,6 +205,22 @@ func (d *Device) connect(ctx context.Context) error {
 		d.watch(l)
 	}
 	return nil
+}
+
+// moreLinks makes n links at the same time. With an error come those that were made.
+func (d *Device) moreLinks(ctx context.Context, n int) (made []*Link, err error) {
+	links, fails := make([]*Link, n), make([]error, n)
+	var all sync.WaitGroup
+	for i := range n {
+		all.Go(func() { links[i], fails[i] = d.opt.Source.Link(ctx) })
+	}
+	all.Wait()
+	for _, l := range links {
+		if l != nil {
+			made = append(made, l)
+		}
+	}
+	return made, errors.Join(fails...)
 }
 
 // blockSize is the size of a sector: as asked for, or what fits the server and the size.

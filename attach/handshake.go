@@ -55,55 +55,91 @@ const (
 // transmission.
 func negotiate(ctx context.Context, nc net.Conn, name string, secure *tls.Config) (
 	net.Conn, Export, error) {
-	const op = "attach.negotiate"
-	limit := time.Now().Add(handshakeMax)
-	if at, ok := ctx.Deadline(); ok && at.Before(limit) {
-		limit = at
-	}
-	if err := nc.SetDeadline(limit); err != nil {
-		return nil, Export{}, errs.Wrap(op, name, err)
-	}
-	stop := context.AfterFunc(ctx, func() { _ = nc.SetDeadline(time.Unix(1, 0)) })
-	defer stop()
 	h := handshake{link: nc}
-	if err := h.greet(); err != nil {
-		return nil, Export{}, errs.Wrap(op, name, err)
-	}
-	if secure != nil {
-		if err := h.startTLS(ctx, secure); err != nil {
-			return nil, Export{}, errs.Wrap(op, name, err)
+	e, err := h.within(ctx, func() (e Export, err error) {
+		flags, err := h.greeting()
+		if err != nil {
+			return e, err
 		}
-	}
-	e, err := h.choose(name)
-	if err != nil {
-		return nil, Export{}, errs.Wrap(op, name, err)
-	}
-	return h.link, e, errs.Wrap(op, name, nc.SetDeadline(time.Time{}))
+		answer := uint32(fixedNewstyle | flags&noZeroes)
+		if _, err := h.link.Write(binary.BigEndian.AppendUint32(nil, answer)); err != nil {
+			return e, err
+		}
+		if secure != nil {
+			if err := h.startTLS(ctx, secure); err != nil {
+				return e, err
+			}
+		}
+		if err := h.send(optGo, goData(name)); err != nil {
+			return e, err
+		}
+		return h.chosen()
+	})
+	return h.link, e, errs.Wrap("attach.negotiate", name, err)
+}
+
+// negotiateOwn chooses the only export of a server of this process, which is known: all that it is
+// told is written before it has said anything, so that neither side waits for the other's answer.
+func negotiateOwn(ctx context.Context, nc net.Conn) (Export, error) {
+	h := handshake{link: nc}
+	e, err := h.within(ctx, func() (e Export, err error) {
+		b := binary.BigEndian.AppendUint32(nil, fixedNewstyle|noZeroes)
+		if _, err := h.link.Write(appendOption(b, optGo, goData(""))); err != nil {
+			return e, err
+		}
+		if _, err := h.greeting(); err != nil {
+			return e, err
+		}
+		return h.chosen()
+	})
+	return e, errs.Wrap("attach.negotiate", "", err)
 }
 
 // handshake is the option phase, of the client's side.
 type handshake struct{ link net.Conn }
 
-func (h *handshake) greet() error {
+// within runs the handshake in the time that it may take.
+func (h *handshake) within(ctx context.Context, run func() (Export, error)) (Export, error) {
+	nc := h.link
+	limit := time.Now().Add(handshakeMax)
+	if at, ok := ctx.Deadline(); ok && at.Before(limit) {
+		limit = at
+	}
+	if err := nc.SetDeadline(limit); err != nil {
+		return Export{}, err
+	}
+	stop := context.AfterFunc(ctx, func() { _ = nc.SetDeadline(time.Unix(1, 0)) })
+	defer stop()
+	e, err := run()
+	if err != nil {
+		return Export{}, err
+	}
+	return e, nc.SetDeadline(time.Time{})
+}
+
+// greeting reads the server's, and returns its flags.
+func (h *handshake) greeting() (flags uint16, err error) {
 	var b [18]byte
 	if _, err := io.ReadFull(h.link, b[:]); err != nil {
-		return err
+		return 0, err
 	}
-	flags := binary.BigEndian.Uint16(b[16:])
+	flags = binary.BigEndian.Uint16(b[16:])
 	if string(b[:16]) != greetingMagic || flags&fixedNewstyle == 0 {
-		return errs.Newf(errs.Protocol, "", "", "no server of the fixed newstyle is there")
+		return 0, errs.Newf(errs.Protocol, "", "", "no server of the fixed newstyle is there")
 	}
-	answer := uint32(fixedNewstyle | flags&noZeroes)
-	_, err := h.link.Write(binary.BigEndian.AppendUint32(nil, answer))
-	return err
+	return flags, nil
 }
 
 func (h *handshake) send(option uint32, data []byte) error {
-	b := binary.BigEndian.AppendUint64(nil, optionMagic)
+	_, err := h.link.Write(appendOption(nil, option, data))
+	return err
+}
+
+func appendOption(b []byte, option uint32, data []byte) []byte {
+	b = binary.BigEndian.AppendUint64(b, optionMagic)
 	b = binary.BigEndian.AppendUint32(b, option)
 	b = binary.BigEndian.AppendUint32(b, uint32(len(data)))
-	_, err := h.link.Write(append(b, data...))
-	return err
+	return append(b, data...)
 }
 
 // reply reads one reply to an option. An error of the server is an error.
@@ -163,14 +199,15 @@ func (h *handshake) startTLS(ctx context.Context, cfg *tls.Config) error {
 	return nil
 }
 
-// choose sends GO and reads what the server tells of the export.
-func (h *handshake) choose(name string) (e Export, err error) {
-	data := binary.BigEndian.AppendUint32(nil, uint32(len(name)))
-	data = append(data, name...)
-	data = append(data, 0, 1, 0, infoBlockSize) // one request: for block sizes
-	if err := h.send(optGo, data); err != nil {
-		return e, err
-	}
+// goData is the data of GO: the export's name, and one request, for block sizes.
+func goData(name string) []byte {
+	b := binary.BigEndian.AppendUint32(nil, uint32(len(name)))
+	b = append(b, name...)
+	return append(b, 0, 1, 0, infoBlockSize)
+}
+
+// chosen reads what the server tells of the export that GO names.
+func (h *handshake) chosen() (e Export, err error) {
 	told := false
 	for range repliesMax {
 		kind, data, err := h.reply(optGo)

@@ -130,7 +130,7 @@ func (l *Link) choose(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	_, l.Export, err = negotiate(ctx, nc, "", nil)
+	l.Export, err = negotiateOwn(ctx, nc)
 	_ = nc.Close() // a descriptor of its own
 	return err
 }

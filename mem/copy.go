@@ -55,13 +55,30 @@ var copied [copyReasons]copyCounter
 // providers, stores, the mount, block exports and the kernel are not counted.
 func Copy(dst, src []byte) int { return CopyFor(CopyOther, dst, src) }
 
-// CopyFor is Copy with a reason.
+// copyPart is how much is copied at a time. From 1 MiB on the built-in copy writes around the
+// processor's caches: where it was measured that took 1.6 times as long for memory that is in no
+// cache, and four times as long for memory that is (BenchmarkCopy).
+const copyPart = 256 << 10
+
+// CopyFor is Copy with a reason. Where more than copyPart overlaps, dst must not begin within src.
 func CopyFor(why CopyReason, dst, src []byte) int {
-	n := copy(dst, src)
+	n := min(len(dst), len(src))
+	if n <= copyPart {
+		copy(dst, src)
+	} else {
+		copyLong(dst[:n], src[:n])
+	}
 	c := &copied[why]
 	c.bytes.Add(uint64(n))
 	c.calls.Add(1)
 	return n
+}
+
+func copyLong(dst, src []byte) {
+	for len(src) > 0 {
+		n := copy(dst[:min(copyPart, len(dst))], src)
+		dst, src = dst[n:], src[n:]
+	}
 }
 
 // Copied is how many bytes were copied so far, for whatever reason.

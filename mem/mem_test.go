@@ -1,6 +1,7 @@
 package mem
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -371,6 +372,50 @@ func TestNoAllocationPerTake(t *testing.T) {
 		b.Return()
 	}); n != 0 {
 		t.Fatalf("%v allocations per Take and Return", n)
+	}
+}
+
+// TestCopyLong: what is copied in parts is all there, and nothing behind it changes.
+func TestCopyLong(t *testing.T) {
+	for _, n := range []int{copyPart - 1, copyPart, copyPart + 1, 3*copyPart + 5} {
+		src, dst := make([]byte, n+9), make([]byte, n)
+		for i := range src {
+			src[i] = byte(i*7 + i>>8)
+		}
+		if got := Copy(dst, src); got != n || !bytes.Equal(dst, src[:n]) {
+			t.Errorf("%d bytes: %d were copied", n, got)
+		}
+		clear(src)
+		if got := Copy(src, dst); got != n || !bytes.Equal(dst, src[:n]) || src[n] != 0 {
+			t.Errorf("%d bytes into more: %d were copied", n, got)
+		}
+	}
+}
+
+// BenchmarkCopy copies 4 MiB by Copy and by the built-in copy, between memory that is in the caches
+// ("near") and from and to memory that is not.
+func BenchmarkCopy(b *testing.B) {
+	const size, much = 4 << 20, 256 << 20
+	src, dst := make([]byte, much), make([]byte, much)
+	for i := range src {
+		src[i], dst[i] = 1, 1
+	}
+	for _, place := range []struct {
+		name string
+		of   int
+	}{{"near", size}, {"far", much}} {
+		for name, copies := range map[string]func(dst, src []byte) int{
+			"Copy": Copy, "builtin": func(dst, src []byte) int { return copy(dst, src) },
+		} {
+			b.Run(place.name+"/"+name, func(b *testing.B) {
+				b.SetBytes(size)
+				at := 0
+				for b.Loop() {
+					copies(dst[at:at+size], src[at:at+size])
+					at = (at + size) % place.of
+				}
+			})
+		}
 	}
 }
 
