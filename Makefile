@@ -49,7 +49,6 @@ SYSTEM_RE := systest|cmd/sluice|mount
 # Virtual machines with a stock kernel. Two at a time keep both cores busy, so their packages run one
 # after the other. Where all that they need can be installed, a test that is skipped is a failure.
 LAB      := ./vmtest/... ./fabric/verbs/...
-LAB_APART := attach|ocfs2
 LAB_RE   := vmtest|vmtest/.*|fabric/verbs|fabric/verbs/.*
 LAB_MUST := $(shell [ "$$(id -u)" = 0 ] && [ "$$(uname -m)" = x86_64 ] && \
               command -v apt-get >/dev/null && echo must)
@@ -189,7 +188,7 @@ down: ## stops what `make up` started
 # Three lanes share the cores: processes and guests wait a lot, for disks, pauses and each other, and
 # what the others test fills that time. No limit of a test is a measure of speed, so that the lanes may
 # slow each other down. That of the guests takes longest and goes first, the others fill what it leaves.
-test: ## runs the tests, and installs what they need before; lab, test-mpi and soak have the rest
+test: ## runs the tests, and installs what they need before; test-mpi and soak have the rest
 	@mkdir -p bin; rm -f $(SUMMARY)
 	$(call step,dependencies,$(MAKE) -s deps)
 	$(call step,build,$(MAKE) -s build && $(GO) build ./...)
@@ -213,10 +212,10 @@ test-rest:
 
 test-lab:
 	$(call step,tests with virtual machines,SLUICE_VMTEST=$${SLUICE_VMTEST:-$(LAB_MUST)} \
-		$(GO) test -p 1 -timeout 90m $$($(GO) list $(LAB) | grep -vE '/vmtest/($(LAB_APART))$$'))
+		$(GO) test -p 1 -timeout 90m $(LAB))
 
-lab: deps ## runs all tests that need virtual machines, also attach and OCFS2, for which `make test` is too short
-	@$(MAKE) -s test-lab LAB_APART=none
+lab: deps ## runs the tests that need virtual machines
+	@$(MAKE) -s test-lab
 
 test-mpi: ## runs the tests of MPI-IO, and installs MPICH, Open MPI and HDF5 for them; three minutes
 	@$(MAKE) -s deps TOOLS='$(TOOLS) $(MPI_TOOLS)' PACKAGES='$(PACKAGES) $(MPI_PACKAGES)'
