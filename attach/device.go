@@ -50,6 +50,10 @@ type Options struct {
 
 	Queue Queue
 
+	// Linked, if not nil, is called before the kernel is asked for a device that is not there yet,
+	// which it takes its time for: what can be done meanwhile may begin. It must not block.
+	Linked func()
+
 	// Grow is how often the source is asked for its size. Default 500 ms.
 	Grow time.Duration
 
@@ -193,6 +197,9 @@ func (d *Device) connect(ctx context.Context) error {
 		Flags: first.Flags, Timeout: d.opt.Resend, DeadTimeout: d.opt.GiveUp, Backend: d.opt.Backend}
 	for _, l := range links {
 		dev.Sockets = append(dev.Sockets, int(l.socket.Fd()))
+	}
+	if d.opt.Linked != nil {
+		d.opt.Linked()
 	}
 	if d.index, err = d.opt.Kernel.Connect(dev); err != nil {
 		for _, l := range links {

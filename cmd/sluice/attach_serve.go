@@ -34,8 +34,11 @@ type attacher struct {
 	kernel *netlink.Conn
 	system attach.System
 
+	hold func() // HoldMemory, once; a second caller waits for the first
+
 	conn    *connection  // of a volume
 	dialled chan dialled // the one that reach makes; nil: it was taken, or is not made
+	exp     nbd.Export   // of a volume; it belongs to source
 	source  attach.Source
 
 	ready  func(attachInfo)  // told once, when the device can be used; nil: whoever started us is
@@ -55,8 +58,14 @@ type attachDetach struct {
 }
 
 func newAttacher(cmd *cobra.Command, o *attachOptions, spec *attach.Spec) *attacher {
-	return &attacher{cmd: cmd, opt: o, spec: spec, place: attach.Place{Dir: o.place},
+	a := &attacher{cmd: cmd, opt: o, spec: spec, place: attach.Place{Dir: o.place},
 		log: newLogger().With("device", spec.Name), out: os.Stderr, detach: make(chan attachDetach)}
+	a.hold = sync.OnceFunc(func() {
+		if err := attach.HoldMemory(); err != nil {
+			a.log.Warn("the memory of this process is not locked", "err", err)
+		}
+	})
+	return a
 }
 
 // serve runs the process.
@@ -64,12 +73,10 @@ func (a *attacher) serve(ctx context.Context) error {
 	if !a.opt.standby && !attach.IsServer(a.opt.target) {
 		defer a.reach(ctx)()
 	}
-	if err := attach.HoldMemory(); err != nil {
-		a.log.Warn("the memory of this process is not locked", "err", err)
-	}
 	collectSeldom()
 	spareProcs(procsLeast)
 	if a.opt.standby {
+		a.hold() // it may be needed when there is no memory
 		nameProcess(standingName)
 	}
 	end, err := a.place.Serve(ctx, a.spec.Name, a.opt.standby)
@@ -139,6 +146,7 @@ func (a *attacher) live(ctx context.Context) error {
 	case err != nil:
 		return err
 	}
+	a.hold() // before anybody knows of the device
 	if err := a.note(); err != nil {
 		return errors.Join(err, a.finish(true))
 	}
@@ -243,11 +251,17 @@ func (a *attacher) tryOpen(ctx context.Context) (err error) {
 	if err := a.opt.queue(&o.Queue); err != nil {
 		return err
 	}
+	o.Linked = func() {
+		go a.hold()
+		if a.exp != nil {
+			warm(a.exp)
+		}
+	}
 	dev, err := attach.Open(ctx, o)
 	if err != nil {
 		if !a.state.Connected {
 			err = errors.Join(err, a.source.Close())
-			a.source = nil
+			a.source, a.exp = nil, nil
 		}
 		return err
 	}
@@ -280,6 +294,7 @@ func (a *attacher) openSource(ctx context.Context) (attach.Source, error) {
 	if err != nil {
 		return nil, err
 	}
+	a.exp = exp
 	cfg := nbd.Config{MemoryBytes: linkBytes, ConnMemoryBytes: linkBytes, MaxPayload: linkBytes / 2,
 		ConnRequests: creditsEach, MaxConns: 2, Buffers: lendFrom(a.conn.fs), Logger: a.log}
 	return attach.NewLocal(exp, cfg, a.opt.readOnly), nil
@@ -309,9 +324,6 @@ func (a *attacher) openVolume(ctx context.Context) (nbd.Export, error) {
 	if errs.KindOf(err) == errs.Busy {
 		err = hint(err, "Add --read-only to read it meanwhile, or have it given up: sluice volume "+
 			"handover %s. If its host is dead it is free within 30 s", a.opt.target)
-	}
-	if err == nil {
-		warm(exp)
 	}
 	return exp, err
 }
