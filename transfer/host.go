@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -122,6 +123,23 @@ func (f *Folder) Create(_ context.Context, name string, how Creation) (Copy, err
 	return p, nil
 }
 
+// lockMax is how long a transfer that was cut off may take to let go of its file: whoever resumes it
+// at once may be quicker than the news of its end.
+const lockMax = 3 * time.Second
+
+// lock keeps others from a file.
+func (p *partial) lock(file *os.File) error {
+	for begun := time.Now(); ; time.Sleep(10 * time.Millisecond) {
+		err := unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		if !errors.Is(err, unix.EWOULDBLOCK) {
+			return err
+		}
+		if time.Since(begun) > lockMax {
+			return errs.Newf(errs.Busy, "transfer", p.at, "another transfer writes it")
+		}
+	}
+}
+
 // open opens the partial file, and keeps others from it.
 func (p *partial) open() error {
 	for range 3 { // its name may be given to a finished copy meanwhile
@@ -129,10 +147,7 @@ func (p *partial) open() error {
 		if err != nil {
 			return wrapped(p.part, err)
 		}
-		err = unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB)
-		if errors.Is(err, unix.EWOULDBLOCK) {
-			err = errs.Newf(errs.Busy, "transfer", p.at, "another transfer writes it")
-		}
+		err = p.lock(file)
 		var mine, named fs.FileInfo
 		if err == nil {
 			mine, err = file.Stat()
