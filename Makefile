@@ -188,7 +188,7 @@ down: ## stops what `make up` started
 # Three lanes share the cores: processes and guests wait a lot, for disks, pauses and each other, and
 # what the others test fills that time. No limit of a test is a measure of speed, so that the lanes may
 # slow each other down. That of the guests takes longest and goes first, the others fill what it leaves.
-test: ## runs the tests, and installs what they need before; test-mpi and soak have the rest
+test: ## runs the tests, and installs what they need before; check, test-mpi and soak have the rest
 	@mkdir -p bin; rm -f $(SUMMARY)
 	$(call step,dependencies,$(MAKE) -s deps)
 	$(call step,build,$(MAKE) -s build && $(GO) build ./...)
@@ -199,14 +199,12 @@ test-system test-rest: NICE := 4
 
 test-system:
 	$(call step,tests with processes,$(GO) test -parallel 4 -timeout 60m $(SYSTEM))
-	$(call step,build without cgo,$(MAKE) -s build-pure)
 	$(call step,fuzzing a little,$(MAKE) -s fuzz FUZZTIME=8000x FUZZ_GUIDE=)
 
 test-rest:
 	$(call step,format,$(MAKE) -s fmt)
 	$(call step,lint,$(MAKE) -s lint)
 	$(call step,tests,$(GO) test -timeout 60m $$($(GO) list ./... | grep -vE '/($(SYSTEM_RE)|$(LAB_RE)|mpiio)$$'))
-	$(call step,vet,$(MAKE) -s vet)
 	$(call step,tests under the race detector,$(MAKE) -s race RACE='$(RACE_QUICK)' && \
 		$(MAKE) -s race RACE="-run 'Queue|Claim|Recall|Sharer|Successor' ./client")
 
@@ -221,9 +219,10 @@ test-mpi: ## runs the tests of MPI-IO, and installs MPICH, Open MPI and HDF5 for
 	@$(MAKE) -s deps TOOLS='$(TOOLS) $(MPI_TOOLS)' PACKAGES='$(PACKAGES) $(MPI_PACKAGES)'
 	$(call step,MPI-IO,$(GO) test -timeout 4h $(MPIFLAGS) ./mpiio)
 
-check: ## gofmt, vet, staticcheck, lint, race
+check: ## gofmt, vet, the build without cgo, staticcheck, lint, race
 	@mkdir -p bin; rm -f $(SUMMARY)
 	$(call step,format and vet,$(MAKE) -s fmt vet && $(GO) vet -tags invariants ./...)
+	$(call step,build without cgo,$(MAKE) -s build-pure)
 	$(call step,staticcheck,$(GO) run $(STATICCHECK) ./...)
 	$(call step,lint,$(MAKE) -s lint)
 	$(call step,tests under the race detector,$(MAKE) -s race)
