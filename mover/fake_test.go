@@ -20,13 +20,18 @@ func (d *fakeDomain) Caps() fabric.Caps { return d.caps }
 type fakeEndpoint struct {
 	fabric.Endpoint
 	posted [][]fabric.WR
-	refuse error // what the next Posts say
+	refuse error  // what the next Posts say
+	before func() // called once, by the next Post, before it answers
 	closed bool
 }
 
 func (e *fakeEndpoint) Post(wrs []fabric.WR) error {
-	if e.refuse != nil {
-		return e.refuse
+	refuse, before := e.refuse, e.before
+	if e.before = nil; before != nil {
+		before()
+	}
+	if refuse != nil {
+		return refuse
 	}
 	e.posted = append(e.posted, slices.Clone(wrs))
 	return nil
@@ -134,6 +139,23 @@ func TestNothingIsPostedAfterAFailure(t *testing.T) {
 		if !over(behind) || behind.Err() != nil || m.free != 4 {
 			t.Fatal(behind.Err(), m.free)
 		}
+	}
+}
+
+// TestLastOfOthersWhileRefused: the last request of others completes after Post has found the queue
+// full, and before anybody knows that something waits for it.
+func TestLastOfOthersWhileRefused(t *testing.T) {
+	m, e := newFake(t, Options{SendDepth: 8})
+	e.refuse = kindErr(errs.Again)
+	e.before = func() {
+		e.refuse = nil
+		if m.Completed(&fabric.Completion{Op: fabric.OpRecv, EP: e}) {
+			t.Error("the mover takes what is not its own")
+		}
+	}
+	fatal(t, m.Start(plan(t, m, Put, 2), Run{}))
+	if len(e.posted) != 1 {
+		t.Fatalf("%d chains are posted; nothing comes any more that would", len(e.posted))
 	}
 }
 

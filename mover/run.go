@@ -266,10 +266,13 @@ func (m *Mover) postLocked(p *Plan, n int) bool {
 	}
 	err := m.opts.Endpoint.Post(chain)
 	if errs.KindOf(err) == errs.Again {
-		// If requests of this mover are under way, their completions bring us here again;
-		// if not, those of others do.
+		// If requests of this mover are under way, their completions bring us here again; if not, those
+		// of others do. The last of these may have come between Post and the mark: try once more.
 		m.stalled.Store(true)
-		return false
+		if err = m.opts.Endpoint.Post(chain); errs.KindOf(err) == errs.Again {
+			return false
+		}
+		m.stalled.Store(false)
 	}
 	if err != nil {
 		p.stopLocked(err)
