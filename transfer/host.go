@@ -123,8 +123,8 @@ func (f *Folder) Create(_ context.Context, name string, how Creation) (Copy, err
 	return p, nil
 }
 
-// lockMax is how long a transfer that was cut off may take to let go of its file: whoever resumes it
-// at once may be quicker than the news of its end.
+// lockMax is how long a transfer that was cut off may take to let go of its file: whoever resumes
+// it at once may be quicker than the news of its end.
 const lockMax = 3 * time.Second
 
 // lock keeps others from a file.
