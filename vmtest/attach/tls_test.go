@@ -18,7 +18,7 @@ func (r *rig) tls(t *testing.T) {
 		"< /dev/null & echo $! > pid); until grep -q 'serving nbds' gateway; do sleep 0.1; done; "
 	r.run(t, gateway+`sluice attach nbds://127.0.0.1:10810/w --name secret --tls-ca pki/ca.pem \
 			--tls-cert pki/client.pem --tls-key pki/client.key
-		dd if=/dev/urandom of=data bs=1M count=4 status=none
+		rm -f dd.code; dd if=/dev/urandom of=data bs=1M count=4 status=none
 		(dd if=data of=/dev/sluice/secret bs=64k oflag=direct conv=fsync status=none
 		echo $? > dd.code) > dd.out 2>&1 < /dev/null &
 		sleep 0.3; kill -9 $(cat pid); while kill -0 $(cat pid) 2> /dev/null; do sleep 0.1; done
