@@ -334,6 +334,10 @@ func (w *walk) stepCrash() {
 	for len(w.out) > 0 {
 		w.giveBack()
 	}
+	if id, _ := w.object(); w.rnd.IntN(2) == 0 { // in the middle of writing back
+		w.host.dieIn(w.rnd.IntN(6))
+		_ = w.Settle(w.ctx, id, 0, modelBytes)
+	}
 	applied := w.crash()
 	for i := range w.tale {
 		id, t := Key{File: uint64(i + 1)}, &w.tale[i]
@@ -383,7 +387,7 @@ func (w *walk) sendAgain(applied map[wire.Stamp]bool) {
 // reached the store.
 func (r *rig) crash() (applied map[wire.Stamp]bool) {
 	r.Helper()
-	r.back.Stop() // no write is cut in the middle: what a store does then is its own business
+	r.back.Stop() // no call is cut in the middle: what a store does then is its own business
 	r.host.die()
 	r.store.mu.Lock()
 	applied = maps.Clone(r.store.applied)

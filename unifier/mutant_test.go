@@ -20,6 +20,7 @@ func TestMutantsAreFound(t *testing.T) {
 		Cases: []mutanttest.Case{
 			model("lendUnpinned"), model("skipSettle"), model("dropStamps"), model("keepChanged"),
 			model("evictDirty"), model("keepSums"), model("anyOrder"), model("loseSlots"),
+			model("mixOverlaps"), model("turnSlots"), model("numberSoon"),
 			{Mutant: "skipVerify", Tests: "TestWrongSums"},
 		},
 	}.Run(t)

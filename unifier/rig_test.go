@@ -47,7 +47,18 @@ type host struct {
 	*witness
 	mu   sync.RWMutex // held over a write, so that none is under way when die returns
 	dead bool
+	left atomic.Int64 // writes until it dies by itself, if it is doomed
+	doom atomic.Bool
 }
+
+// dieIn has it die before one of the next writes.
+func (h *host) dieIn(writes int) {
+	h.left.Store(int64(writes))
+	h.doom.Store(true)
+}
+
+// gone needs mu.
+func (h *host) gone() bool { return h.dead || h.doom.Load() && h.left.Load() < 0 }
 
 func (h *host) die() {
 	h.mu.Lock()
@@ -59,7 +70,7 @@ func (h *host) WriteSums(ctx context.Context, id Key, bufs [][]byte, off int64, 
 	stamps []wire.Stamp, d stripe.Durability) error {
 	h.mu.RLock()
 	defer h.mu.RUnlock()
-	if h.dead {
+	if h.left.Add(-1); h.gone() {
 		return errs.IO
 	}
 	return h.witness.WriteSums(ctx, id, bufs, off, sums, stamps, d)
@@ -68,7 +79,7 @@ func (h *host) WriteSums(ctx context.Context, id Key, bufs [][]byte, off int64, 
 func (h *host) NewLife() {
 	h.mu.RLock()
 	defer h.mu.RUnlock()
-	if !h.dead {
+	if !h.gone() {
 		h.witness.NewLife()
 	}
 }

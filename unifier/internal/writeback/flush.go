@@ -105,7 +105,8 @@ func (w *Writer) writeRunLocked(q *queue) error {
 	}
 	clear(r.drafts)
 	clear(r.bufs)
-	*r = run{drafts: r.drafts[:0], bufs: r.bufs[:0], sums: r.sums[:0], stamps: r.stamps[:0]}
+	*r = run{drafts: r.drafts[:0], bufs: r.bufs[:0], sums: r.sums[:0], stamps: r.stamps[:0],
+		parts: r.parts[:0], calls: r.calls[:0], last: r.last[:0]}
 	w.freeRuns.Put(r)
 	w.flushed.WakeAll()
 	if lost && w.cfg.OnLoss != nil {
@@ -116,33 +117,20 @@ func (w *Writer) writeRunLocked(q *queue) error {
 	return err
 }
 
-// fillRunLocked collects neighbours: each continues where the one before it ends, and has no
-// earlier number of its slot elsewhere.
+// fillRunLocked takes the queue's first drafts into the run, and settles how they are written.
 func (w *Writer) fillRunLocked(r *run, q *queue) {
-	d := q.drafts.First()
-	for bytes := d.size; ; bytes += d.size {
-		d.flying = true
-		r.drafts = append(r.drafts, d)
-		next := d.inQueue.Next()
-		if next == nil || !d.meets(next) || bytes+next.size > runMax ||
-			len(r.drafts) >= stripe.StampsMax {
-			break
-		}
-		if b := next.before; b != nil && !(b.flying && b.pub.Object == q.obj) {
-			break
-		}
-		d = next
+	r.collectLocked(q, w.mergeMax)
+	n := r.arrange()
+	for _, d := range r.drafts[n:] {
+		d.flying = false
 	}
-	first := unnumbered(d.stamp)
+	clear(r.drafts[n:])
+	r.drafts = r.drafts[:n]
+	first := unnumbered(r.drafts[n-1].stamp)
 	for _, d := range r.drafts {
 		first.TruncSeq = max(first.TruncSeq, d.stamp.TruncSeq)
 	}
 	r.stamps = append(r.stamps, first)
-	for _, d := range r.drafts {
-		if stripe.Numbered(d.stamp) {
-			r.stamps = append(r.stamps, d.stamp)
-		}
-	}
 }
 
 // unnumbered is the stamp of a part of a request.
@@ -151,39 +139,35 @@ func unnumbered(st wire.Stamp) wire.Stamp {
 	return st
 }
 
-// write makes the calls: one, or one for each piece of a list, the last of which has the numbers.
-// The first stamp has none: the cache has found out already that no request is a repeat.
+// write makes the calls. The first stamp has no number: the cache has found out already that no
+// request is a repeat.
 func (r *run) write(backing Backing, id index.Key) error {
-	ctx := context.Background()
 	if len(r.drafts) == 1 {
-		d, from := r.drafts[0], 0
-		for i, p := range d.pieces {
-			stamps := r.stamps
-			if i < len(d.pieces)-1 {
-				stamps = stamps[:1]
-			}
-			err := backing.WriteSums(ctx, id, d.bytes[from:d.cuts[i]], p.Off, d.sumsOf(i), stamps,
-				stripe.Volatile)
-			if err != nil {
-				return err
-			}
-			from = d.cuts[i]
+		return r.writeAlone(backing, id)
+	}
+	return r.writeMerged(backing, id)
+}
+
+// writeAlone writes one draft, in the order of its list: a call for each piece, the last of which
+// has the number.
+func (r *run) writeAlone(backing Backing, id index.Key) error {
+	d, from := r.drafts[0], 0
+	for i, p := range d.pieces {
+		if i == len(d.pieces)-1 && stripe.Numbered(d.stamp) {
+			r.stamps = append(r.stamps, d.stamp)
 		}
-		return nil
+		r.bufs = append(r.bufs[:0], d.bytes[from:d.cuts[i]]...)
+		if err := r.writeOne(backing, id, p.Off, d.sumsOf(i)); err != nil {
+			return err
+		}
+		from = d.cuts[i]
 	}
-	summed := true
-	for _, d := range r.drafts {
-		r.bufs = append(r.bufs, d.bytes...)
-		sums := d.sumsOf(0)
-		r.sums = append(r.sums, sums...)
-		summed = summed && sums != nil
-	}
-	sums := r.sums
-	if !summed {
-		sums = nil
-	}
-	return backing.WriteSums(ctx, id, r.bufs, r.drafts[0].pieces[0].Off, sums, r.stamps,
-		stripe.Volatile)
+	return nil
+}
+
+// writeOne writes what was put together.
+func (r *run) writeOne(backing Backing, id index.Key, off int64, sums []uint32) error {
+	return backing.WriteSums(context.Background(), id, r.bufs, off, sums, r.stamps, stripe.Volatile)
 }
 
 // flushSoonLocked wakes the flushers, behind a draft that was put into its queue, when they have

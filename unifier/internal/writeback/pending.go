@@ -11,12 +11,12 @@ import (
 // pending writes. The draft holds its memory: whole units together with the cache, parts alone.
 //
 //	Writer.pending  oldest ... youngest, of all objects: what is old goes first
-//	queue.drafts    the same, of one object: written strictly in this order
+//	queue.drafts    the same, of one object: written in this order, but see merge.go
 //	Draft.before    the pending write with an earlier number of the same slot
 //
 // Three rules keep the backing right:
 //
-//   - An object's pending writes reach the backing in their order. Whoever goes to the backing
+//   - Of an object's pending writes those that overlap reach the backing in their order. Whoever goes to the backing
 //     himself (a fill, a write through, Change) settles what is pending of his units first, under
 //     his range lock, which keeps new pending writes away. Flushing needs no range lock and no
 //     memory.
@@ -108,10 +108,10 @@ func (d *Draft) meets(next *Draft) bool {
 }
 
 // fullLocked notes whether a queue is full: it is that of a stream, and what is pending of it makes
-// one write to the backing of the largest size. Waiting would not make that better, and a disk that
-// works while the stream goes on has less to do when it is synced.
+// one write to the backing of the largest size; or it has as much as a run takes. Waiting would not
+// make that better, and a disk that works while the stream goes on has less to do when it is synced.
 func (w *Writer) fullLocked(q *queue) {
-	full := q.row >= runMax && q.bytes >= runMax
+	full := q.row >= runMax && q.bytes >= runMax || q.bytes >= w.mergeMax
 	switch {
 	case full && !q.full:
 		w.full++

@@ -69,6 +69,8 @@ type Writer struct {
 	admitter stripe.Admitter // nil: the backing is none
 	keeper   keeper          // the same
 
+	mergeMax int64 // bytes of a run
+
 	drafts *gate.Gate // bytes of drafts
 	dirty  *gate.Gate // bytes of pending writes; nil: all go through
 
@@ -139,6 +141,7 @@ type Draft struct {
 	at            time.Time        // when it was published
 	before, after *Draft           // pending writes of the same slot, by their numbers
 	flying        bool             // it is being written
+	inRun         int              // its place in the run that writes it
 	inQueue       list.Link[Draft] // of its object
 	inAll         list.Link[Draft] // in Writer.pending
 }
@@ -154,9 +157,14 @@ type queue struct {
 	full     bool            // see fullLocked
 }
 
-// run is a row of pending writes of one object that reach the backing in one call.
+// run is what is written back of one object in one step: see merge.go.
 type run struct {
 	drafts []*Draft
+	parts  []part // of several drafts: their pieces, by offset
+	calls  []int  // where in parts those of each call to the backing end
+	last   []int  // which call has the last piece of each draft
+
+	// The call that is being made.
 	bufs   [][]byte
 	sums   []uint32
 	stamps []wire.Stamp
@@ -174,6 +182,7 @@ func New(cfg Config, x *index.Index, backing Backing) *Writer {
 	w.keeper, _ = backing.(keeper)
 	if cfg.DirtyBytes > 0 {
 		w.dirty = gate.New(gate.Options{Bytes: cfg.DirtyBytes})
+		w.mergeMax = min(mergeMax, cfg.DirtyBytes/4)
 	}
 	w.sessions.Store(&stripe.Sessions{})
 	w.life, w.kill = context.WithCancel(context.Background())

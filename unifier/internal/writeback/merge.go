@@ -1,0 +1,185 @@
+package writeback
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/sluice-storage/sluice/stripe"
+	"github.com/sluice-storage/sluice/unifier/internal/index"
+)
+
+// Merging. Programs that share a file often write it in turns: the rows of neighbouring tiles, one
+// record each. What each of them has pending is full of gaps, which the others fill. So a run may
+// hold writes from all over an object, as they stand in its queue, and their pieces go to the
+// backing by offset, those that meet in one call:
+//
+//	queue   a: rows 0 2 4 6      b: rows 1 3 5 7      c: a record far away
+//	calls   |a0|b1|a2|b3|a4|b5|a6|b7|                 |c|
+//
+// That changes the order in which an object's writes reach the backing. Nobody can tell, because
+// the writes of a run do not overlap, and because of three rules:
+//
+//   - A write's number goes with its last piece, as it does alone, and its pieces are in ascending
+//     order: when the number is noted all of it is there. A write whose pieces are in another order
+//     goes alone.
+//   - Of two writes of one slot the later one's number does not go before the earlier one's.
+//   - What a crash cuts off in the middle is sent again as a whole, over the same bytes.
+
+const (
+	mergeMax  = 32 << 20 // bytes of a run that is not one stretch; less where little may be pending
+	piecesMax = 4096     // of all its writes
+)
+
+// part is a piece of a draft in a run.
+type part struct {
+	off, end     int64
+	draft, piece int // which, in the run and in the draft
+}
+
+// rising tells whether the draft's pieces are in ascending order and apart.
+func (d *Draft) rising() bool {
+	for i := 1; i < len(d.pieces); i++ {
+		if d.pieces[i].Off < d.pieces[i-1].End() {
+			return false
+		}
+	}
+	return true
+}
+
+// collectLocked takes the queue's first drafts into the run: as many as one run may hold, and none
+// that must wait for a write of its slot elsewhere.
+func (r *run) collectLocked(q *queue, mergeMax int64) {
+	bytes, pieces, stretch := int64(0), 0, true
+	for d := q.drafts.First(); d != nil; d = d.inQueue.Next() {
+		if n := len(r.drafts); n > 0 {
+			b := d.before
+			stretch = stretch && r.drafts[n-1].meets(d)
+			room := mergeMax
+			if stretch {
+				room = runMax
+			}
+			if n >= stripe.StampsMax || bytes+d.size > room || pieces+len(d.pieces) > piecesMax ||
+				b != nil && !(b.flying && b.pub.Object == q.obj) {
+				break
+			}
+		}
+		rises := d.rising()
+		if !rises && len(r.drafts) > 0 {
+			break
+		}
+		d.flying, d.inRun = true, len(r.drafts)
+		r.drafts = append(r.drafts, d)
+		bytes, pieces = bytes+d.size, pieces+len(d.pieces)
+		if !rises {
+			break
+		}
+	}
+}
+
+// arrange makes calls of the first drafts, as many as can be merged, and returns how many that are.
+func (r *run) arrange() int {
+	n := len(r.drafts)
+	for n > 1 {
+		r.sort(n)
+		cut := r.overlap(n)
+		if cut == n {
+			cut = r.divide(n)
+		}
+		if cut == n {
+			break
+		}
+		n = cut
+	}
+	if n == 1 {
+		r.parts, r.calls = r.parts[:0], r.calls[:0]
+	}
+	return n
+}
+
+// sort lists the pieces of the first n drafts by offset.
+func (r *run) sort(n int) {
+	r.parts = r.parts[:0]
+	for i, d := range r.drafts[:n] {
+		for k, p := range d.pieces {
+			r.parts = append(r.parts, part{off: p.Off, end: p.End(), draft: i, piece: k})
+		}
+	}
+	slices.SortFunc(r.parts, func(a, b part) int {
+		return cmp.Or(cmp.Compare(a.off, b.off), cmp.Compare(a.draft, b.draft))
+	})
+}
+
+// overlap is the first draft that overlaps one before it, as far as one look shows; n if there is
+// none.
+func (r *run) overlap(n int) int {
+	cut, far := n, 0 // the part that reaches farthest
+	for i := 1; i < len(r.parts); i++ {
+		x, y := &r.parts[far], &r.parts[i]
+		if y.off < x.end {
+			cut = min(cut, max(x.draft, y.draft))
+		}
+		if y.end > x.end {
+			far = i
+		}
+	}
+	return cut
+}
+
+// divide cuts the parts into calls, and returns the first draft whose number would go before that of
+// an earlier write of its slot; n if there is none.
+func (r *run) divide(n int) int {
+	r.calls, r.last = r.calls[:0], append(r.last[:0], make([]int, n)...)
+	begin := 0
+	for i := range r.parts {
+		p := &r.parts[i]
+		if i > begin && (p.off != r.parts[i-1].end || p.end-r.parts[begin].off > runMax) {
+			r.calls, begin = append(r.calls, i), i
+		}
+		r.last[p.draft] = len(r.calls) // of its last piece in the end, because they rise
+	}
+	r.calls = append(r.calls, len(r.parts))
+	for i, d := range r.drafts[:n] {
+		if b := d.before; b != nil && b.flying && b.pub.Object == d.pub.Object &&
+			r.last[b.inRun] > r.last[i] {
+			return i
+		}
+	}
+	return n
+}
+
+// writeMerged makes the calls of a run of several drafts.
+func (r *run) writeMerged(backing Backing, id index.Key) error {
+	first := r.stamps[0]
+	begin := 0
+	for _, end := range r.calls {
+		r.bufs, r.sums, r.stamps = r.bufs[:0], r.sums[:0], append(r.stamps[:0], first)
+		summed := true
+		for i := range r.parts[begin:end] {
+			summed = r.add(&r.parts[begin+i]) && summed
+		}
+		sums := r.sums
+		if !summed {
+			sums = nil
+		}
+		if err := r.writeOne(backing, id, r.parts[begin].off, sums); err != nil {
+			return err
+		}
+		begin = end
+	}
+	return nil
+}
+
+// add puts a part into the call that is being made; it tells whether its sums are known.
+func (r *run) add(p *part) (summed bool) {
+	d, from := r.drafts[p.draft], 0
+	if p.piece > 0 {
+		from = d.cuts[p.piece-1]
+	}
+	r.bufs = append(r.bufs, d.bytes[from:d.cuts[p.piece]]...)
+	if p.piece == len(d.pieces)-1 && stripe.Numbered(d.stamp) {
+		r.stamps = append(r.stamps, d.stamp)
+	}
+	sums := d.sumsOf(p.piece)
+	r.sums = append(r.sums, sums...)
+	return sums != nil
+}
