@@ -25,10 +25,13 @@ import (
 //   - Of two writes of one slot the later one's number does not go before the earlier one's.
 //   - What a crash cuts off in the middle is sent again as a whole, over the same bytes.
 
-const (
-	mergeMax  = 32 << 20 // bytes of a run that is not one stretch; less where little may be pending
-	piecesMax = 4096     // of all its writes
-)
+//
+// Programs of several processes are not in step: what fills a gap may be pending behind all that
+// another process has written. So a run that is not one stretch is large: it may have half of what
+// may be pending. Its pieces are sorted under the lock, which takes a millisecond for piecesMax.
+
+// piecesMax is how many pieces the writes of a run may have.
+const piecesMax = 8192
 
 // part is a piece of a draft in a run.
 type part struct {
@@ -58,7 +61,7 @@ func (r *run) collectLocked(q *queue, mergeMax int64) {
 			if stretch {
 				room = runMax
 			}
-			if n >= stripe.StampsMax || bytes+d.size > room || pieces+len(d.pieces) > piecesMax ||
+			if bytes+d.size > room || pieces+len(d.pieces) > piecesMax ||
 				b != nil && !(b.flying && b.pub.Object == q.obj) {
 				break
 			}
@@ -129,11 +132,15 @@ func (r *run) overlap(n int) int {
 // an earlier write of its slot; n if there is none.
 func (r *run) divide(n int) int {
 	r.calls, r.last = r.calls[:0], append(r.last[:0], make([]int, n)...)
-	begin := 0
+	begin, stamps := 0, 0
 	for i := range r.parts {
 		p := &r.parts[i]
-		if i > begin && (p.off != r.parts[i-1].end || p.end-r.parts[begin].off > runMax) {
-			r.calls, begin = append(r.calls, i), i
+		if i > begin && (p.off != r.parts[i-1].end || p.end-r.parts[begin].off > runMax ||
+			stamps == stripe.StampsMax) {
+			r.calls, begin, stamps = append(r.calls, i), i, 0
+		}
+		if p.piece == len(r.drafts[p.draft].pieces)-1 {
+			stamps++
 		}
 		r.last[p.draft] = len(r.calls) // of its last piece in the end, because they rise
 	}

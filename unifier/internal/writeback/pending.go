@@ -108,10 +108,10 @@ func (d *Draft) meets(next *Draft) bool {
 }
 
 // fullLocked notes whether a queue is full: it is that of a stream, and what is pending of it makes
-// one write to the backing of the largest size; or it has as much as a run takes. Waiting would not
-// make that better, and a disk that works while the stream goes on has less to do when it is synced.
+// one write to the backing of the largest size. Waiting would not make that better, and a disk that
+// works while the stream goes on has less to do when it is synced.
 func (w *Writer) fullLocked(q *queue) {
-	full := q.row >= runMax && q.bytes >= runMax || q.bytes >= w.mergeMax
+	full := q.row >= runMax && q.bytes >= runMax
 	switch {
 	case full && !q.full:
 		w.full++

@@ -69,7 +69,7 @@ type Writer struct {
 	admitter stripe.Admitter // nil: the backing is none
 	keeper   keeper          // the same
 
-	mergeMax int64 // bytes of a run
+	mergeMax int64 // bytes of a run that is not one stretch
 
 	drafts *gate.Gate // bytes of drafts
 	dirty  *gate.Gate // bytes of pending writes; nil: all go through
@@ -182,7 +182,7 @@ func New(cfg Config, x *index.Index, backing Backing) *Writer {
 	w.keeper, _ = backing.(keeper)
 	if cfg.DirtyBytes > 0 {
 		w.dirty = gate.New(gate.Options{Bytes: cfg.DirtyBytes})
-		w.mergeMax = min(mergeMax, cfg.DirtyBytes/4)
+		w.mergeMax = cfg.DirtyBytes / 2
 	}
 	w.sessions.Store(&stripe.Sessions{})
 	w.life, w.kill = context.WithCancel(context.Background())
