@@ -307,6 +307,31 @@ static void views(void) {
     remove_file();
 }
 
+/* What is read into the same memory: the last of it is there. */
+static void same_memory(void) {
+    enum { TIMES = 5, BLOCK = 1 << 18 };
+    MPI_File fh = open_file(MPI_MODE_CREATE | MPI_MODE_RDWR);
+    MPI_Datatype t;
+    MPI_Status st;
+    char *x = malloc(TIMES * BLOCK);
+    int n;
+    for (int i = 0; i < TIMES * BLOCK; i++)
+        x[i] = (char)(i / BLOCK + 1);
+    MPI_Offset at = (MPI_Offset)rank * TIMES * BLOCK;
+    must(MPI_File_write_at(fh, at, x, TIMES * BLOCK, MPI_BYTE, &st), "write");
+    MPI_Type_create_hvector(TIMES, BLOCK, 0, MPI_BYTE, &t);
+    MPI_Type_commit(&t);
+    must(MPI_File_read_at(fh, at, x, 1, t, &st), "read into the same memory");
+    MPI_Get_count(&st, MPI_BYTE, &n);
+    equal("read into the same memory", n, TIMES * BLOCK);
+    for (int i = 0; i < BLOCK; i++)
+        equal("the last of it", x[i], TIMES);
+    MPI_Type_free(&t);
+    free(x);
+    must(MPI_File_close(&fh), "close");
+    remove_file();
+}
+
 /* Each rank adds records by the shared pointer; all of them are there, each once. */
 static void shared(const char *how) {
     MPI_Info info;
@@ -418,6 +443,7 @@ int main(int argc, char **argv) {
     hints();
     wishes();
     views();
+    same_memory();
     shared("automatic");
     shared("rma");
     atomic();
