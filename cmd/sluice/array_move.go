@@ -20,8 +20,8 @@ import (
 // slabBytes is how much of an array is held in memory while it is copied.
 const slabBytes = 16 << 20
 
-// textMax is how much of an array is written as text or JSON, in bytes; valuesMax how many values and
-// lists as JSON, each of which takes some ten times the memory of a number.
+// textMax is how much of an array is written as text or JSON, in bytes; valuesMax how many values
+// and lists as JSON, each of which takes some ten times the memory of a number.
 const (
 	textMax   = 64 << 20
 	valuesMax = 4 << 20
@@ -156,8 +156,8 @@ func saveView(ctx context.Context, v array.View, h array.Header, name string) (e
 	return nil
 }
 
-// printable tells whether a shape has at most valuesMax values and lists: elements may be of no bytes,
-// and rows of no elements.
+// printable tells whether a shape has at most valuesMax values and lists: elements may be of no
+// bytes, and rows of no elements.
 func printable(shape []int64) bool {
 	all, level := int64(0), int64(1)
 	for _, n := range shape {
