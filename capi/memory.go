@@ -224,10 +224,12 @@ func (l *Lib) Alloc(h Handle, n uint64) (uintptr, error) {
 		return 0, fail(syscall.EINVAL, "memory of %d bytes", n)
 	}
 	o := &loan{n: int(n), conn: c}
-	if m := c.fs.Alloc(o.n); m.Shared() {
+	if m := c.fs.TryAlloc(o.n); m != nil {
 		o.memory, o.addr = m, address(m.Bytes())
 	} else if o.mapped, err = mapBytes(o.n); err == nil {
-		o.addr = address(o.mapped) // never of Go's heap, which a program in C must not hold on to
+		// Never of Go's heap, which a program in C must not hold on to, and which ends the process where
+		// there is no more.
+		o.addr = address(o.mapped)
 	} else {
 		return 0, err
 	}

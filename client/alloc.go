@@ -26,6 +26,14 @@ type Memory struct {
 // It belongs to this FS and goes with it: do not touch it after FS.Close. Calls with it must have
 // returned before Free.
 func (fs *FS) Alloc(n int) *Memory {
+	if m := fs.TryAlloc(n); m != nil {
+		return m
+	}
+	return &Memory{bytes: make([]byte, max(n, 0)), fs: fs}
+}
+
+// TryAlloc is Alloc of memory that servers reach, or nil where there is none.
+func (fs *FS) TryAlloc(n int) *Memory {
 	if b := fs.TryTake(n); b != nil {
 		return &Memory{bytes: b.Bytes()[:n:n], buf: b, fs: fs}
 	}
@@ -36,7 +44,7 @@ func (fs *FS) Alloc(n int) *Memory {
 		}
 		fs.opts.Logger.Warn("no memory that servers reach: data is copied", "bytes", n, "err", err)
 	}
-	return &Memory{bytes: make([]byte, max(n, 0)), fs: fs}
+	return nil
 }
 
 // Bytes is the memory, as long as was asked for. It must not be used after Free.

@@ -20,8 +20,12 @@ import (
 // slabBytes is how much of an array is held in memory while it is copied.
 const slabBytes = 16 << 20
 
-// textMax is how much of an array is written as text or JSON.
-const textMax = 64 << 20
+// textMax is how much of an array is written as text or JSON, in bytes; valuesMax how many values
+// and lists as JSON, each of which takes some ten times the memory of a number.
+const (
+	textMax   = 64 << 20
+	valuesMax = 4 << 20
+)
 
 // arrayGot is what `sluice array get --json` prints.
 type arrayGot struct {
@@ -39,7 +43,7 @@ func newArrayGet() *cobra.Command {
 	var f urlFlag
 	var af arrayFlags
 	var output string
-	var asJSON bool
+	var asJSON, explain bool
 	cmd := &cobra.Command{
 		Use:   "get PATH [SLICE]",
 		Short: "Read a slice of an array, as text or into a .npy file",
@@ -58,14 +62,16 @@ order of axes and bytes as the array.`,
 					return err
 				}
 				defer file.Close(context.WithoutCancel(cmd.Context()))
-				v, a, err := af.view(cmd.Context(), file, got.Slice)
+				told := &toldFile{File: file}
+				v, a, err := af.view(cmd.Context(), told, got.Slice)
 				if err != nil {
 					return err
 				}
+				told.tell(cmd, explain)
 				h := a.Header()
 				got.Path, got.Dtype, got.Fortran = path, h.Type.String(), h.Fortran
 				got.Shape, got.Bytes = append([]int64{}, v.Shape()...), v.Bytes()
-				return got.get(cmd, v, h, asJSON)
+				return hintShort(got.get(cmd, v, h, asJSON), path)
 			})
 		},
 		ValidArgsFunction: completeFirst(completePaths(&f)),
@@ -73,6 +79,7 @@ order of axes and bytes as the array.`,
 	f.add(cmd)
 	af.add(cmd)
 	cmd.Flags().StringVarP(&output, "output", "o", "", "write a .npy `FILE` on this host")
+	addExplain(cmd, &explain)
 	addJSON(cmd, &asJSON, arrayGot{})
 	return cmd
 }
@@ -87,8 +94,15 @@ func (g *arrayGot) get(cmd *cobra.Command, v array.View, h array.Header, asJSON 
 		}
 		return printJSON(cmd, g)
 	}
-	if g.Bytes > textMax {
-		return refuse(fmt.Sprintf("%d bytes are too many to print", g.Bytes),
+	what := ""
+	switch {
+	case g.Bytes > textMax:
+		what = fmt.Sprintf("%d bytes", g.Bytes)
+	case asJSON && !printable(g.Shape):
+		what = shapeWords(g.Shape) + " values"
+	}
+	if what != "" {
+		return refuse(what+" are too many to print",
 			"Write them to a file: -o FILE.npy, or choose a smaller slice")
 	}
 	p := make([]byte, g.Bytes)
@@ -142,6 +156,30 @@ func saveView(ctx context.Context, v array.View, h array.Header, name string) (e
 	return nil
 }
 
+// printable tells whether a shape has at most valuesMax values and lists: elements may be of no
+// bytes, and rows of no elements.
+func printable(shape []int64) bool {
+	all, level := int64(0), int64(1)
+	for _, n := range shape {
+		if n > valuesMax {
+			return false
+		}
+		level *= n
+		if all += level; all > valuesMax {
+			return false
+		}
+	}
+	return true
+}
+
+// hintShort says what is wrong with a file that ends before its array.
+func hintShort(err error, path string) error {
+	if errors.Is(err, io.ErrUnexpectedEOF) {
+		return hint(err, "The file ends before its array does: sluice array info %s", path)
+	}
+	return err
+}
+
 // printRows writes a line for each row of the last axis, and an empty one between planes.
 func printRows(w io.Writer, t array.Type, shape []int64, p []byte) {
 	row := int64(1)
@@ -192,7 +230,7 @@ type arrayPut struct {
 func newArrayPut() *cobra.Command {
 	var f urlFlag
 	var af arrayFlags
-	var sync, asJSON bool
+	var sync, asJSON, explain bool
 	cmd := &cobra.Command{
 		Use:   "put FILE PATH [SLICE]",
 		Short: "Write a .npy file into a slice of an array",
@@ -206,7 +244,7 @@ count. The order of the axes need not be.`,
 			put := arrayPut{Slice: strings.Join(args[2:], "")}
 			err := f.change(cmd.Context(), args[1], func(fs *client.FS, path string) error {
 				put.Path = path
-				return put.put(cmd.Context(), fs, &af, args[0], sync)
+				return put.put(cmd, fs, &af, args[0], sync, explain)
 			})
 			if err == nil && asJSON {
 				err = printJSON(cmd, put)
@@ -217,12 +255,14 @@ count. The order of the axes need not be.`,
 	f.add(cmd)
 	af.add(cmd)
 	cmd.Flags().BoolVar(&sync, "sync", false, "return when it is on stable storage")
+	addExplain(cmd, &explain)
 	addJSON(cmd, &asJSON, arrayPut{})
 	return cmd
 }
 
-func (p *arrayPut) put(ctx context.Context, fs *client.FS, af *arrayFlags, from string,
-	sync bool) (err error) {
+func (p *arrayPut) put(cmd *cobra.Command, fs *client.FS, af *arrayFlags, from string,
+	sync, explain bool) (err error) {
+	ctx := cmd.Context()
 	in, err := os.Open(from)
 	if err != nil {
 		return err
@@ -237,10 +277,12 @@ func (p *arrayPut) put(ctx context.Context, fs *client.FS, af *arrayFlags, from 
 		return err
 	}
 	defer func() { err = errors.Join(err, file.Close(context.WithoutCancel(ctx))) }()
-	v, _, err := af.view(ctx, file, p.Slice)
+	told := &toldFile{File: file}
+	v, _, err := af.view(ctx, told, p.Slice)
 	if err != nil {
 		return err
 	}
+	told.tell(cmd, explain)
 	switch {
 	case !sameType(source.Type(), v.Type()):
 		return refuse(fmt.Sprintf("%s has elements of type %v, the array of type %v", from,
@@ -251,7 +293,7 @@ func (p *arrayPut) put(ctx context.Context, fs *client.FS, af *arrayFlags, from 
 	}
 	p.Shape, p.Bytes = append([]int64{}, v.Shape()...), v.Bytes()
 	if err := copyView(ctx, source.All(), v); err != nil || !sync {
-		return err
+		return hintShort(err, from)
 	}
 	return file.Sync(ctx)
 }

@@ -265,6 +265,9 @@ elements are zero, and take no space until they are written.`,
 				return err
 			}
 			h.Version = version
+			if err := checkArray(h, off, af.raw); err != nil { // before anything is cut
+				return err
+			}
 			flags := os.O_RDWR | os.O_CREATE | os.O_EXCL
 			if force {
 				flags = os.O_RDWR | os.O_CREATE | os.O_TRUNC
@@ -310,6 +313,17 @@ func (f *arrayFlags) forget() *arrayFlags {
 func hintExists(err error) error {
 	if errs.KindOf(err) == errs.Exists {
 		return hint(err, "Overwrite it with --force")
+	}
+	return err
+}
+
+// checkArray refuses what cannot be made.
+func checkArray(h array.Header, off int64, raw bool) error {
+	var err error
+	if raw {
+		_, err = array.Raw(nil, off, h)
+	} else if _, err = h.Bytes(); err == nil {
+		_, err = h.Append(nil)
 	}
 	return err
 }

@@ -52,10 +52,27 @@ func parseEnd(text string) (e transferEnd, err error) {
 			}
 		}
 	}
-	if !e.memory && strings.HasSuffix(e.path, "/") {
+	switch {
+	case e.memory:
+	case text == "":
+		return e, refuse("a name is empty", "See: sluice help transfer")
+	case strings.HasSuffix(e.path, "/"):
 		return e, refuse(text+" is no file", "Name the file, not its folder")
+	case e.service == "" && endsInPort(text):
+		return e, refuse(text+" names no file at that service",
+			"Write HOST:PORT:/PATH, with a port up to 65535; for a file of this host of that name ./"+text)
 	}
 	return e, nil
+}
+
+// endsInPort tells whether a name looks like a service whose path was forgotten, or is wrong.
+func endsInPort(text string) bool {
+	host, port, ok := cutLast(strings.TrimSuffix(text, ":"), ":")
+	if at, rest, found := strings.Cut(text, ":/"); found && rest != "" {
+		host, port, ok = cutLast(at, ":")
+	}
+	return ok && host != "" && !strings.Contains(host, "/") && port != "" &&
+		strings.Trim(port, "0123456789") == ""
 }
 
 func cutLast(s, sep string) (before, after string, ok bool) {

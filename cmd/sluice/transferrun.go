@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/hex"
@@ -38,6 +39,8 @@ func runTransfer(cmd *cobra.Command, f *transferFlags, src, dst string) error {
 		return refuse(src+": how much?", "Write mem:SIZE, like mem:1G")
 	case from.memory && !to.memory && to.service == "":
 		return refuse("memory goes nowhere in particular", "Write mem: or HOST:PORT:mem: behind it")
+	case to.memory && to.size >= 0:
+		return refuse(dst+": as much arrives as is sent", "Write mem: without a size")
 	}
 	opts, err := f.options()
 	if err != nil {
@@ -79,6 +82,10 @@ func (f *transferFlags) reachService(ctx context.Context, addr string) (*xfer.Cl
 	c, err := xfer.Dial(ctx, providers, addr, bytes)
 	if err != nil {
 		closeLogged(providers, nil)
+		switch errs.KindOf(err) {
+		case errs.Disconnected, errs.TimedOut, errs.IO:
+			err = hint(err, "Does sluice transfer --listen %s run there?", addr)
+		}
 		return nil, nil, err
 	}
 	return c, func() {
@@ -217,6 +224,13 @@ func (f *transferFlags) explainTransfer(err error, from, to *transferEnd) error 
 	switch errs.KindOf(err) {
 	case errs.Exists:
 		return hint(err, "Choose another name, or replace it: --overwrite")
+	case errs.NotFound:
+		return hint(err, "See what is there: ls on a host, sluice ls sluice:/ of a cluster")
+	case errs.IsDir, errs.NotDir:
+		return hint(err, "One file is copied, to the name of a file; sluice cp -r copies directories")
+	case errs.NoMemory:
+		return hint(err, "Blocks under way take --depth times --block (with --pieces the number of "+
+			"pieces times their STRIDE): less of that, or more --memory here and at the service")
 	case errs.NoSpace, errs.Quota:
 		return hint(err, "Make room there, then run the same command: it goes on where it was")
 	case errs.Perm:
@@ -324,10 +338,10 @@ func (f *transferFlags) openService(ctx context.Context, service *xfer.ServiceOp
 }
 
 // serviceSecret is a secret that lives as long as the service, in a folder that is this user's
-// alone, or that of --secret.
+// alone, or that of --secret or the environment.
 func (f *transferFlags) serviceSecret() (*tcp.Secret, func(), error) {
-	if f.by.secret.file != "" {
-		return &tcp.Secret{File: f.by.secret.file, Optional: f.by.secret.trust}, func() {}, nil
+	if file := cmp.Or(f.by.secret.file, os.Getenv(secretEnv)); file != "" { // clients look there, too
+		return &tcp.Secret{File: file, Optional: f.by.secret.trust}, func() {}, nil
 	}
 	dir, err := os.MkdirTemp(os.Getenv("XDG_RUNTIME_DIR"), "sluice-transfer-")
 	if err != nil {

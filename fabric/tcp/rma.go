@@ -15,6 +15,9 @@ func (e *endpoint) handleWrite(h *header) error {
 		}
 		err := e.rx.placeOne(mem)
 		g.Release()
+		if err == errGone {
+			return e.refusedWrite(h)
+		}
 		if err != nil {
 			return err
 		}
@@ -43,6 +46,11 @@ func (e *endpoint) refuseWrite(h *header) error {
 	if err := e.rx.skip(int(h.length)); err != nil {
 		return err
 	}
+	return e.refusedWrite(h)
+}
+
+// refusedWrite is refuseWrite for a payload that was dropped already.
+func (e *endpoint) refusedWrite(h *header) error {
 	e.mu.Lock()
 	full := len(e.refusals) == refusalMax
 	if !full {
@@ -136,10 +144,11 @@ func (e *endpoint) handleReadData(s *stream, h *header) (bool, error) {
 	if bad {
 		return false, protocolErr("an answer to a read that was never sent")
 	}
-	if err := s.place(w.Bufs); err != nil {
+	err := s.place(w.Bufs)
+	if err != nil && err != errGone {
 		return false, err
 	}
-	return e.endRead(h.tag, nil), nil
+	return e.endRead(h.tag, errs.Wrap("tcp.Read", "", err)), nil
 }
 
 func (e *endpoint) handleReadRefused(h *header) (bool, error) {

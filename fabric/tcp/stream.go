@@ -5,6 +5,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"runtime/debug"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -128,11 +129,14 @@ func (s *stream) receive(v *vec) (int, error) {
 }
 
 // read reads into what is in s.in, blocking until there is something.
-func (s *stream) read() (int, error) {
-	if s.rec != nil {
-		return s.rec.read(s)
+func (s *stream) read() (n int, err error) {
+	if s.rec == nil {
+		return s.receive(&s.in)
 	}
-	return s.receive(&s.in)
+	if gone := guarded(func() { n, err = s.rec.read(s) }); gone {
+		return 0, errors.New("a record was meant for memory that is not there any more")
+	}
+	return n, err
 }
 
 // rest tells whether there is more than the last fill could take.
@@ -158,13 +162,57 @@ func (s *stream) fill(block bool) error {
 	return err
 }
 
-// place reads the next bytes of the stream into the pieces, until they are full.
+// errGone says that pieces are no memory any more: a program has unmapped what it reads into. The
+// bytes that were for them are dropped, and the stream goes on.
+var errGone = errors.New("the memory that was granted is not there any more")
+
+// guarded runs what touches memory of a program, and tells whether that was gone. The kernel says
+// so by an error, a copy by a fault, which must not end the process.
+func guarded(touch func()) (gone bool) {
+	defer func(old bool) {
+		debug.SetPanicOnFault(old)
+		if r := recover(); r != nil {
+			if _, gone = r.(interface{ Addr() uintptr }); !gone {
+				panic(r) // a bug
+			}
+		}
+	}(debug.SetPanicOnFault(true))
+	touch()
+	return false
+}
+
+// take moves what the carry buffer has into the pieces, and makes the rest of them the target of
+// the next reads. It returns how many bytes of them it has not filled.
+func (s *stream) take(bufs [][]byte) (left int, gone bool) {
+	for _, b := range bufs {
+		left += len(b)
+	}
+	gone = guarded(func() {
+		for _, b := range bufs {
+			n := copy(b, s.carry[s.at:s.to])
+			s.at += n
+			left -= n
+			s.in.add(b[n:])
+		}
+	})
+	return left, gone
+}
+
+// gone drops bytes that have no place.
+func (s *stream) gone(n int) error {
+	s.in.reset()
+	if err := s.skip(n); err != nil {
+		return err
+	}
+	return errGone
+}
+
+// place reads the next bytes of the stream into the pieces, until they are full, or drops them with
+// errGone.
 func (s *stream) place(bufs [][]byte) error {
 	s.in.reset()
-	for _, b := range bufs {
-		n := copy(b, s.carry[s.at:s.to])
-		s.at += n
-		s.in.add(b[n:])
+	if left, gone := s.take(bufs); gone {
+		return s.gone(left)
 	}
 	want := s.in.bytes
 	s.large = want >= largeBytes
@@ -182,6 +230,9 @@ func (s *stream) place(bufs [][]byte) error {
 	s.in.add(s.carry[:tail])
 	for {
 		n, err := s.read()
+		if err == syscall.EFAULT {
+			return s.gone(want)
+		}
 		if err != nil {
 			s.in.reset()
 			return err

@@ -40,7 +40,6 @@ static void load(void) {
     LOAD(error);
     LOAD(alloc);
     LOAD(free);
-    LOAD(create);
     LOAD(open);
     LOAD(close);
     LOAD(pread);
@@ -54,6 +53,7 @@ static void load(void) {
     LOAD(unlock);
     LOAD(fstat);
     LOAD(flayout);
+    LOAD(set_layout);
     LOAD(unlink);
     api_connect = (__typeof__(api_connect))dlsym(l, "sluice_connect");
     loaded = api_connect != NULL;

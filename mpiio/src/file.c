@@ -9,6 +9,8 @@
 
 static const char name_prefix[] = "sluice:";
 
+enum { STRIPING_FACTOR_MAX = 256 }; /* servers of a file; more are all that there are */
+
 /* ---- which handles are ours ---- */
 
 /* The handles that we gave out. An MPI_File that is not in here is never followed, so that those of
@@ -105,13 +107,36 @@ static int posix_flags(const struct file *f, bool create) {
     return flags | (f->hints.direct ? O_DIRECT : 0);
 }
 
-static struct sluice_layout wished_layout(const struct hints *h) {
-    struct sluice_layout l = {.size = sizeof l, .unit = (uint64_t)h->striping_unit};
-    l.width = h->striping_factor < 0 ? SLUICE_WIDTH_ALL : (uint32_t)h->striping_factor;
-    if (l.unit & (l.unit - 1)) /* the next smaller power of two */
-        l.unit = (uint64_t)1 << (63 - __builtin_clzll(l.unit));
-    memcpy(l.pool, h->pool, sizeof l.pool);
-    return l;
+/* What hints say of a layout, over what the file has. */
+static void wish(const struct hints *h, struct sluice_layout *l) {
+    if (h->striping_factor)
+        l->width = h->striping_factor < 0 || h->striping_factor > STRIPING_FACTOR_MAX
+                       ? SLUICE_WIDTH_ALL
+                       : (uint32_t)h->striping_factor;
+    if (h->striping_unit) /* or the next smaller power of two */
+        l->unit = (uint64_t)1 << (63 - __builtin_clzll((uint64_t)h->striping_unit));
+    if (*h->pool)
+        memcpy(l->pool, h->pool, sizeof l->pool);
+}
+
+/* Hints are wishes, so that they come behind the creation and never fail it: a file that asks for
+ * more servers than there are has all of them, one whose pool nobody has made lies in that of its
+ * directory, and one that has data keeps its layout. */
+static void stripe(struct file *f, sluice_fs *fs) {
+    struct sluice_layout has = {.size = sizeof has}, l;
+    if (sluice.flayout(f->handle, &has) != 0)
+        return;
+    l = has;
+    wish(&f->hints, &l);
+    errno = 0;
+    if (memcmp(&l, &has, sizeof l) == 0 || sluice.set_layout(fs, f->path, &l) == 0 ||
+        errno == ENOTEMPTY)
+        return;
+    class_of(errno, "hints for", f->path); /* tells the story, if somebody wants it */
+    if (*f->hints.pool) {
+        memcpy(l.pool, has.pool, sizeof l.pool);
+        sluice.set_layout(fs, f->path, &l);
+    }
 }
 
 static int open_handle(struct file *f, bool create) {
@@ -119,13 +144,13 @@ static int open_handle(struct file *f, bool create) {
     int err = backend_connect(&fs);
     if (err)
         return class_of(err, "connect", f->path);
-    struct sluice_layout l = wished_layout(&f->hints);
     errno = 0;
+    f->handle = sluice.open(fs, f->path, posix_flags(f, create), 0666);
+    if (!f->handle)
+        return class_of(errno ? errno : EIO, "open", f->path);
     if (create && (f->amode & MPI_MODE_CREATE))
-        f->handle = sluice.create(fs, f->path, posix_flags(f, true), 0666, &l);
-    else
-        f->handle = sluice.open(fs, f->path, posix_flags(f, false), 0);
-    return f->handle ? MPI_SUCCESS : class_of(errno ? errno : EIO, "open", f->path);
+        stripe(f, fs);
+    return MPI_SUCCESS;
 }
 
 /* What the file has, for MPI_File_get_info and for collective buffering. */
@@ -135,6 +160,7 @@ static void learn_layout(struct file *f) {
         return;
     f->hints.striping_factor = l.width;
     f->hints.striping_unit = (int64_t)l.unit;
+    memcpy(f->hints.pool, l.pool, sizeof f->hints.pool);
     if (f->hints.cb_nodes == 0)
         f->hints.cb_nodes = f->ranks < (int)l.width ? f->ranks : (int)l.width;
 }

@@ -47,6 +47,17 @@ static void yes_no(MPI_Info info, const char *key, const char *yes, const char *
         *out = false;
 }
 
+/* MPI's own word for both of ROMIO's. */
+static void collective_buffering(MPI_Info info, struct hints *h) {
+    char text[MPI_MAX_INFO_VAL + 1];
+    if (!get(info, "collective_buffering", text, sizeof text))
+        return;
+    if (strcmp(text, "true") == 0)
+        h->cb_read = h->cb_write = CB_ENABLE;
+    else if (strcmp(text, "false") == 0)
+        h->cb_read = h->cb_write = CB_DISABLE;
+}
+
 void hints_default(struct hints *h) {
     *h = (struct hints){.cb_buffer_size = CB_BUFFER_SIZE};
 }
@@ -55,10 +66,11 @@ void hints_read(MPI_Info info, struct hints *h) {
     if (info == MPI_INFO_NULL)
         return;
     char pool[MPI_MAX_INFO_VAL + 1];
-    number(info, "striping_factor", -1, SLUICE_WIDTH_ALL, &h->striping_factor);
+    number(info, "striping_factor", -1, INT64_MAX, &h->striping_factor);
     number(info, "striping_unit", 64 << 10, 16 << 20, &h->striping_unit);
     number(info, "cb_buffer_size", CB_BUFFER_MIN, CB_BUFFER_MAX, &h->cb_buffer_size);
     number(info, "cb_nodes", 1, 1 << 20, &h->cb_nodes);
+    collective_buffering(info, h);
     mode(info, "romio_cb_read", &h->cb_read);
     mode(info, "romio_cb_write", &h->cb_write);
     yes_no(info, "sluice_shared_pointer", "rma", "automatic", &h->rma);
@@ -86,6 +98,8 @@ int hints_report(const struct hints *h, MPI_Info *out) {
     rc |= set_number(*out, "striping_unit", h->striping_unit);
     rc |= set_number(*out, "cb_buffer_size", h->cb_buffer_size);
     rc |= set_number(*out, "cb_nodes", h->cb_nodes);
+    bool never = h->cb_read == CB_DISABLE && h->cb_write == CB_DISABLE;
+    rc |= PMPI_Info_set(*out, "collective_buffering", never ? "false" : "true");
     rc |= PMPI_Info_set(*out, "romio_cb_read", mode_name(h->cb_read));
     rc |= PMPI_Info_set(*out, "romio_cb_write", mode_name(h->cb_write));
     rc |= PMPI_Info_set(*out, "sluice_shared_pointer", h->rma ? "rma" : "automatic");

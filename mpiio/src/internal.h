@@ -110,7 +110,7 @@ struct api {
     __typeof__(&sluice_error) error;
     __typeof__(&sluice_alloc) alloc;
     __typeof__(&sluice_free) free;
-    __typeof__(&sluice_create) create;
+    __typeof__(&sluice_set_layout) set_layout;
     __typeof__(&sluice_open) open;
     __typeof__(&sluice_close) close;
     __typeof__(&sluice_pread) pread;

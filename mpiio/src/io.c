@@ -111,6 +111,12 @@ static ssize_t packed(const struct io *io, struct batch *file) {
     return n;
 }
 
+/* A read into the same memory twice, which MPI forbids and programs do (ior with its strided type):
+ * the last one stays, as with a copy. */
+static bool twice(const struct io *io) {
+    return !io->write && io->mem.n->ordered && io->mem.n->overlaps;
+}
+
 /* One request: as much as its description can carry. */
 static ssize_t step(const struct io *io, struct batch *file, struct batch *mem) {
     int64_t want = batch_fill(file, io->view->shape, io->pos + io->done, io->len - io->done);
@@ -123,7 +129,7 @@ static ssize_t step(const struct io *io, struct batch *file, struct batch *mem) 
     if (io->mem.n->kind == SHAPE_LEAF)
         return send_batch(io, io->base + io->mem.off + io->done, line(want), file);
     int64_t got = batch_fill(mem, io->mem, io->done, want);
-    if (got != want || want / batch_pieces(mem) < PACK_BELOW)
+    if (got != want || want / batch_pieces(mem) < PACK_BELOW || twice(io))
         return packed(io, file);
     int64_t lo = batch_lowest(mem);
     return send_batch(io, io->base + lo, batch_access(mem, lo), file);

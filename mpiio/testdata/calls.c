@@ -148,6 +148,50 @@ static void hints(void) {
     remove_file();
 }
 
+/* Hints that nobody can follow are no errors, and nothing waits for them. */
+static void wishes(void) {
+    static const char *const all[][2] = {
+        {"striping_factor", "99"},     {"striping_factor", "65534"}, {"striping_factor", "-7"},
+        {"striping_unit", "100000"},   {"striping_unit", "7"},       {"sluice_pool", "nobody-made-it"},
+        {"sluice_pool", "bad/name"},   {"cb_nodes", "1000000"},      {"collective_buffering", "maybe"},
+        {"collective_buffering", "false"},
+    };
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        MPI_Info info, used;
+        MPI_File fh;
+        char value[64], x[2] = {1, 2};
+        int found;
+        MPI_Status st;
+        MPI_Info_create(&info);
+        MPI_Info_set(info, all[i][0], all[i][1]);
+        double begun = MPI_Wtime();
+        must(MPI_File_open(MPI_COMM_WORLD, name, MPI_MODE_CREATE | MPI_MODE_RDWR, info, &fh),
+             all[i][1]);
+        equal("it waits for a wish", MPI_Wtime() - begun > 30, 0);
+        must(MPI_File_get_info(fh, &used), "info");
+        MPI_Info_get(used, "striping_factor", 63, value, &found);
+        if (i < 2) /* as many as there are */
+            equal(all[i][1], found ? atoi(value) : -1, 2);
+        MPI_Info_get(used, "striping_unit", 63, value, &found);
+        if (i == 3)
+            equal(all[i][1], found ? atoi(value) : -1, 65536);
+        MPI_Info_get(used, "sluice_pool", 63, value, &found);
+        if (found)
+            equal("a pool that there is not", strcmp(value, all[i][1]) == 0, 0);
+        MPI_Info_get(used, "romio_cb_write", 63, value, &found);
+        equal("collective buffering", found ? value[0] : 0, i == 9 ? 'd' : 'a');
+        must(MPI_File_write_at_all(fh, 2 * rank, x, 2, MPI_BYTE, &st), "write");
+        MPI_Info_free(&used);
+        must(MPI_File_close(&fh), "close");
+        /* A file that has data keeps its layout. */
+        must(MPI_File_open(MPI_COMM_WORLD, name, MPI_MODE_CREATE | MPI_MODE_RDWR, info, &fh),
+             "open again");
+        must(MPI_File_close(&fh), "close");
+        MPI_Info_free(&info);
+        remove_file();
+    }
+}
+
 /* Views that MPI forbids, and a billion pieces. */
 /* A filetype whose tiles would lie in each other, as HDF5 makes them: it can be used once. */
 static void one_tile(MPI_File fh) {
@@ -263,6 +307,31 @@ static void views(void) {
     remove_file();
 }
 
+/* What is read into the same memory: the last of it is there. */
+static void same_memory(void) {
+    enum { TIMES = 5, BLOCK = 1 << 18 };
+    MPI_File fh = open_file(MPI_MODE_CREATE | MPI_MODE_RDWR);
+    MPI_Datatype t;
+    MPI_Status st;
+    char *x = malloc(TIMES * BLOCK);
+    int n;
+    for (int i = 0; i < TIMES * BLOCK; i++)
+        x[i] = (char)(i / BLOCK + 1);
+    MPI_Offset at = (MPI_Offset)rank * TIMES * BLOCK;
+    must(MPI_File_write_at(fh, at, x, TIMES * BLOCK, MPI_BYTE, &st), "write");
+    MPI_Type_create_hvector(TIMES, BLOCK, 0, MPI_BYTE, &t);
+    MPI_Type_commit(&t);
+    must(MPI_File_read_at(fh, at, x, 1, t, &st), "read into the same memory");
+    MPI_Get_count(&st, MPI_BYTE, &n);
+    equal("read into the same memory", n, TIMES * BLOCK);
+    for (int i = 0; i < BLOCK; i++)
+        equal("the last of it", x[i], TIMES);
+    MPI_Type_free(&t);
+    free(x);
+    must(MPI_File_close(&fh), "close");
+    remove_file();
+}
+
 /* Each rank adds records by the shared pointer; all of them are there, each once. */
 static void shared(const char *how) {
     MPI_Info info;
@@ -372,7 +441,9 @@ int main(int argc, char **argv) {
     amodes();
     handlers();
     hints();
+    wishes();
     views();
+    same_memory();
     shared("automatic");
     shared("rma");
     atomic();

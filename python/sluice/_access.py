@@ -96,7 +96,8 @@ Access = Union[Vector, Pieces]
 
 
 def _pieces(pairs: Sequence[Tuple[int, int]]) -> ctypes.Array[_lib.Piece]:
-    return (_lib.Piece * len(pairs))(*(_lib.Piece(int(a), int(b)) for a, b in pairs))
+    int64 = _lib.int64
+    return (_lib.Piece * len(pairs))(*(_lib.Piece(int64(a), int64(b)) for a, b in pairs))
 
 
 class Described:
@@ -109,7 +110,7 @@ class Described:
         self.keep: List[Any] = []
         if isinstance(access, Vector):
             self.c.kind, self.c.count = 1, len(access.dims)
-            self.c.off, self.c.block = access.off, access.block
+            self.c.off, self.c.block = _lib.int64(access.off), _lib.int64(access.block)
             dims = _pieces(access.dims)
             self.c.dims = ctypes.addressof(dims)
             self.keep.append(dims)
@@ -146,9 +147,11 @@ class Transfer:
         if parents:
             list_ = (_lib.Parent * len(parents))()
             for to, parent in zip(list_, parents):
-                of = Held(parent, False)
+                memory, pin = parent if isinstance(parent, tuple) else (parent, 0)
+                of = Held(memory, False)
                 self.keep.append(of)
                 to.base, to.len = of.address, of.nbytes
+                to.pin = _lib.whole(ctypes.c_uint64, pin)
             self.keep.append(list_)
             self.hints = _lib.Hints(ctypes.sizeof(_lib.Hints), len(parents), list_)
 

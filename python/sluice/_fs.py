@@ -71,6 +71,11 @@ def _to_stat(s: _lib.CStat) -> Stat:
                 _seconds(s.atime), _seconds(s.mtime), _seconds(s.ctime))
 
 
+def _to_c(layout: Layout) -> _lib.CLayout:
+    return _lib.CLayout(ctypes.sizeof(_lib.CLayout), _lib.whole(ctypes.c_uint32, layout.width),
+                        _lib.whole(ctypes.c_uint64, layout.unit), layout.pool.encode())
+
+
 def _encode(path: Path) -> bytes:
     text = os.fsencode(path)
     if b"\0" in text:
@@ -101,8 +106,7 @@ class File(io.RawIOBase):
         if layout is None:
             handle = self._lib.open(fs._handle, _encode(path), flags, permissions)
         else:
-            c = _lib.CLayout(ctypes.sizeof(_lib.CLayout), layout.width, layout.unit,
-                             layout.pool.encode())
+            c = _to_c(layout)
             if not flags & os.O_CREAT:
                 raise ValueError("a layout for a file that is not made")
             handle = self._lib.create(fs._handle, _encode(path), flags, permissions, byref(c))
@@ -157,7 +161,8 @@ class File(io.RawIOBase):
         as offsets in a contiguous buffer. The lengths must be equal. Each server is asked once.
 
         What lies behind the end of the file becomes zeroes; the result is how many bytes come
-        before that. parents are the allocations that buffer is a part of: a hint for devices."""
+        before that. parents are the allocations that buffer is a part of, or pairs of one and of how
+        many bytes of it may be registered (0: all): a hint for devices."""
         t = Transfer(buffer, access, memory, parents, True)
         return self._list(self._lib.read_list, t)
 
@@ -218,7 +223,7 @@ class File(io.RawIOBase):
 
     def truncate(self, size: Optional[int] = None) -> int:
         size = self._at if size is None else size
-        if self._lib.ftruncate(self._handle, size) != 0:
+        if self._lib.ftruncate(self._handle, _lib.int64(size)) != 0:
             self._failed()
         return size
 
@@ -281,20 +286,20 @@ class File(io.RawIOBase):
 
     def reserve(self, off: int, n: int) -> None:
         """Gives a range its space: no write to it fails for want of space."""
-        if self._lib.reserve(self._handle, off, n) != 0:
+        if self._lib.reserve(self._handle, _lib.int64(off), _lib.int64(n)) != 0:
             self._failed()
 
     def lock(self, off: int = 0, n: int = 0, *, exclusive: bool = True, wait: bool = True) -> bool:
         """Takes a lock between clients, on all of the file or a range; False: somebody has it."""
         how = (_lib.LOCK_EXCLUSIVE if exclusive else 0) | (0 if wait else _lib.LOCK_TRY)
-        if self._lib.lock(self._handle, off, n, how) == 0:
+        if self._lib.lock(self._handle, _lib.int64(off), _lib.int64(n), how) == 0:
             return True
         if not wait and ctypes.get_errno() == errno.EAGAIN:
             return False
         self._failed()
 
     def unlock(self, off: int = 0, n: int = 0) -> None:
-        if self._lib.unlock(self._handle, off, n) != 0:
+        if self._lib.unlock(self._handle, _lib.int64(off), _lib.int64(n)) != 0:
             self._failed()
 
 
@@ -369,7 +374,8 @@ class FileSystem:
 
         o = _lib.Options(ctypes.sizeof(_lib.Options), _lib.TRUST_LOCAL if trust_local else 0,
                          text(credential), text(secret), text(providers), text(progress), text(name),
-                         buffers, retain, pinned, int(wait * 1000), 0)
+                         *(_lib.whole(ctypes.c_uint64, n) for n in (buffers, retain, pinned)),
+                         _lib.whole(ctypes.c_uint32, int(wait * 1000)), 0)
         self._handle = self._lib.connect(text(where), byref(o))
         if not self._handle:
             _lib.fail(where)
@@ -414,6 +420,7 @@ class FileSystem:
     def alloc(self, n: int) -> memoryview:
         """Memory that servers of this host, and devices, reach by themselves: n bytes, of any content.
         It is given back when nothing refers to it any more."""
+        n = _lib.whole(ctypes.c_ssize_t, n)
         if n <= 0:
             raise ValueError(f"memory of {n} bytes")
         with self._mu:
@@ -539,7 +546,7 @@ class FileSystem:
         self._call("rename", old, _encode(new), flags)
 
     def truncate(self, path: Path, size: int) -> None:
-        self._call("truncate", path, size)
+        self._call("truncate", path, _lib.int64(size))
 
     def link(self, path: Path, name: Path) -> None:
         self._call("link", path, _encode(name))
@@ -558,7 +565,7 @@ class FileSystem:
         self._call("chmod", path, mode)
 
     def chown(self, path: Path, uid: int = -1, gid: int = -1) -> None:
-        self._call("chown", path, uid, gid)
+        self._call("chown", path, _lib.int64(uid), _lib.int64(gid))
 
     def utime(self, path: Path, times: tuple[float, float]) -> None:
         """Sets the times of access and of change, in seconds."""
@@ -572,7 +579,7 @@ class FileSystem:
 
     def set_layout(self, path: Path, layout: Layout) -> None:
         """For what is made in a directory from now on, or for a file without data."""
-        c = _lib.CLayout(ctypes.sizeof(_lib.CLayout), layout.width, layout.unit, layout.pool.encode())
+        c = _to_c(layout)
         self._call("set_layout", path, byref(c))
 
     def free_bytes(self, path: Path = "/") -> int:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import atexit
 import ctypes
+import operator
 import os
 import signal
 from ctypes import (
@@ -142,6 +143,20 @@ class Statfs(Structure):
         ("files", c_uint64),
         ("reserved", c_uint64 * 5),
     ]
+
+
+def whole(kind: Any, value: Any) -> int:
+    """A number that a type of C can hold. ctypes would cut others off, to some other number."""
+    n: int = operator.index(value)
+    if kind(n).value != n:
+        raise OverflowError(f"{n} is out of range")
+    return n
+
+
+def int64(value: Any) -> int:
+    """An offset or a length."""
+    n = operator.index(value)
+    return n if -(1 << 63) <= n < 1 << 63 else whole(c_int64, n)
 
 
 READ, WRITE, READ_LIST, WRITE_LIST, SYNC = 1, 2, 3, 4, 5

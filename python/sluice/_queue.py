@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import itertools
 import os
 from typing import TYPE_CHECKING, Any, Dict, List, NamedTuple, Optional, Sequence
 
@@ -11,6 +12,9 @@ from ._access import Access, Held, Transfer
 
 if TYPE_CHECKING:
     from ._fs import File, FileSystem
+
+
+_TIMEOUT_MAX = 2_000_000  # seconds; in milliseconds they are an int
 
 
 class Completion(NamedTuple):
@@ -25,17 +29,18 @@ class Queue:
     """At most depth requests that are under way, or whose completion was not taken.
 
     fileno() is readable, for select and asyncio, while there are completions. Buffers belong to
-    the queue until their completion was taken.
+    the queue until their completion was taken. A queue that nobody refers to any more is closed.
     """
 
     def __init__(self, fs: "FileSystem", depth: int = 64) -> None:
+        self._handle: Any = None
         self._lib = _lib.load()
         self._fs = fs
-        self._handle = self._lib.queue_create(fs._handle, depth)
+        self._handle = self._lib.queue_create(fs._handle, _lib.whole(ctypes.c_uint, depth))
         if not self._handle:
             _lib.fail()
         self._keep: Dict[int, Any] = {}
-        self._tags = 0
+        self._tags = itertools.count(1)
 
     def fileno(self) -> int:
         n = self._lib.queue_fd(self._handle)
@@ -69,7 +74,7 @@ class Queue:
         if held.vector().dims:
             raise BufferError("a buffer that is not contiguous: use lists")
         return self._submit(_lib.Request(op=op, file=file._handle, buf=held.address,
-                                         len=held.nbytes, off=off), held)
+                                         len=held.nbytes, off=_lib.int64(off)), held)
 
     def _list(self, op: int, file: "File", t: Transfer) -> Optional[int]:
         r = _lib.Request(op=op, file=file._handle, memory=ctypes.pointer(t.memory),
@@ -79,8 +84,7 @@ class Queue:
         return self._submit(r, t)
 
     def _submit(self, r: _lib.Request, keep: Any) -> Optional[int]:
-        self._tags += 1
-        tag = self._tags
+        tag = next(self._tags)
         r.size, r.tag = ctypes.sizeof(r), tag
         self._keep[tag] = keep
         n = self._lib.submit(self._handle, ctypes.byref(r), 1)
@@ -94,7 +98,7 @@ class Queue:
                  most: int = 64) -> List[Completion]:
         """Takes completions: waits for at least `least`, but not longer than timeout (seconds)."""
         room = (_lib.CCompletion * most)()
-        ms = -1 if timeout is None else int(timeout * 1000)
+        ms = -1 if timeout is None else int(min(max(timeout, 0), _TIMEOUT_MAX) * 1000)
         n = self._lib.complete(self._handle, room, most, least, ms)
         if n < 0:
             _lib.fail()
@@ -116,6 +120,10 @@ class Queue:
             if self._lib.queue_destroy(handle) != 0 and not self._fs.closed:
                 _lib.fail()
             self._keep.clear()
+
+    def __del__(self) -> None:  # the memory of what is under way goes with it
+        if getattr(self, "_handle", None):
+            self._lib.queue_destroy(self._handle)
 
     def __enter__(self) -> "Queue":
         return self

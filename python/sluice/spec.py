@@ -9,7 +9,10 @@ its wheel the package registers itself; else `sluice.spec.register()` does.
 
 from __future__ import annotations
 
+import errno
 import os
+import posixpath
+from glob import has_magic
 from typing import Any, Dict, List, Optional, Tuple
 
 import fsspec  # type: ignore[import]
@@ -102,8 +105,9 @@ class SluiceFileSystem(AbstractFileSystem):  # type: ignore[misc]
             last = size if end is None else end + size if end < 0 else min(end, size)
             return f.pread(max(last - first, 0), first)
 
-    def pipe_file(self, path: str, value: Any, **_: Any) -> None:
-        self.fs.write_bytes(self._strip_protocol(path), value)
+    def pipe_file(self, path: str, value: Any, mode: str = "overwrite", **_: Any) -> None:
+        with File(self.fs, self._strip_protocol(path), "xb" if mode == "create" else "wb") as f:
+            f.write(value)
 
     def mkdir(self, path: str, create_parents: bool = True, **_: Any) -> None:
         path = self._strip_protocol(path)
@@ -124,8 +128,7 @@ class SluiceFileSystem(AbstractFileSystem):  # type: ignore[misc]
     rm_file = _rm
 
     def rm(self, path: Any, recursive: bool = False, maxdepth: Optional[int] = None) -> None:
-        for one in path if isinstance(path, list) else [path]:
-            one = self._strip_protocol(one)
+        for one in self._named(path):
             if not self.fs.stat(one, follow_symlinks=False).is_dir:
                 self.fs.remove(one)
             elif recursive:
@@ -133,12 +136,31 @@ class SluiceFileSystem(AbstractFileSystem):  # type: ignore[misc]
             else:
                 self.fs.rmdir(one)
 
+    def _named(self, path: Any) -> List[str]:
+        """What a path, a pattern or a list of them names."""
+        found: List[str] = []
+        for one in path if isinstance(path, list) else [path]:
+            one = self._strip_protocol(one)
+            if has_magic(one) and not self.fs.exists(one):
+                found += self.expand_path(one)
+            else:
+                found.append(one)
+        return found
+
     def mv_file(self, path1: str, path2: str, **_: Any) -> None:
         self.fs.rename(self._strip_protocol(path1), self._strip_protocol(path2))
 
     def mv(self, path1: str, path2: str, recursive: bool = False, maxdepth: Optional[int] = None,
            **kwargs: Any) -> None:
-        self.mv_file(path1, path2)
+        """A file or directory, under a new name or, where that is a directory, into it. Several of
+        them, by a list or a pattern, go into a directory."""
+        one = isinstance(path1, str) and self._named(path1) == [self._strip_protocol(path1)]
+        into = str(path2).endswith("/") or self.isdir(path2)
+        to = self._strip_protocol(path2)
+        if not one and not into:
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), path2)
+        for name in self._named(path1):
+            self.mv_file(name, posixpath.join(to, posixpath.basename(name)) if into else to)
 
     def cp_file(self, path1: str, path2: str, **_: Any) -> None:
         path1, path2 = self._strip_protocol(path1), self._strip_protocol(path2)

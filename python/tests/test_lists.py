@@ -1,7 +1,10 @@
 """Lists, vectors, arrays, queues."""
 
+import os
 import random
 import select
+import subprocess
+import sys
 
 import pytest
 
@@ -99,6 +102,63 @@ def test_lists_that_make_no_sense(fs, path):
         with pytest.raises(OSError):
             f.read_list(b, sluice.Vector(0, 1, [(1 << 30, 1)]))
         assert f.read_list(b, [(95, 10)]) == 5
+
+
+def test_numbers_are_not_cut_off(fs, path):
+    """What C cannot hold is refused, and does not become another number."""
+    much = 1 << 64
+    with fs.file(path, "w+b") as f, sluice.Queue(fs, 4) as queue:
+        f.pwrite(b"x" * 100, 0)
+        b = bytearray(4)
+        for call in [lambda: f.truncate(much), lambda: fs.truncate(path, much + 5),
+                     lambda: f.reserve(much, much + 5), lambda: f.lock(much, 1),
+                     lambda: f.pread(4, much), lambda: f.pwrite(b, much),
+                     lambda: f.read_list(b, [(much, 4)]), lambda: f.write_list(b, [(0, much + 4)]),
+                     lambda: f.read_list(b, sluice.Vector(much, 4)),
+                     lambda: f.write_list(b, sluice.Vector(0, 2, [(2, much + 4)])),
+                     lambda: f.read_list(b, [(0, 4)], [(much, 4)]),
+                     lambda: queue.read(f, b, much), lambda: sluice.Queue(fs, (1 << 32) + 1),
+                     lambda: fs.set_layout(path, sluice.Layout(unit=much + 65536)),
+                     lambda: fs.alloc(much + 4096), lambda: sluice.connect(buffers=much),
+                     lambda: sluice.connect(wait=-1)]:
+            with pytest.raises((OverflowError, ValueError)):
+                call()
+        assert f.stat().size == 100 and f.pread(100, 0) == b"x" * 100
+        with pytest.raises(OSError):
+            fs.alloc(1 << 46)  # more than any host has
+        assert queue.complete(timeout=float("inf")) == []
+
+
+def test_a_parent_of_which_a_part_may_be_registered(fs, path):
+    whole = np.zeros((100, 100), "u1")
+    with fs.file(path, "w+b") as f:
+        f.pwrite(bytes(range(100)), 0)
+        rows = sluice.Vector(0, 10, [(10, 10)])
+        assert f.read_list(whole[:10, 5:15], rows, parents=[(whole, 500)]) == 100
+        assert (whole[:10, 5:15].ravel() == np.arange(100)).all()
+        with pytest.raises(OverflowError):
+            f.read_list(whole[:10, 5:15], rows, parents=[(whole, -1)])
+
+
+def test_a_queue_that_is_forgotten(path):
+    """Buffers live as long as something writes to them, whoever refers to them."""
+    script = """
+import gc, sluice, sys
+fs = sluice.connect()
+with fs.file(sys.argv[1], "w+b") as f:
+    f.pwrite(b"x" * (8 << 20), 0)
+    for _ in range(30):
+        queue = sluice.Queue(fs, 8)
+        for i in range(8):
+            queue.read(f, bytearray(1 << 20), i << 20)
+        del queue
+        others = [bytes([7]) * (1 << 20) for _ in range(8)]
+        assert all(o == bytes([7]) * (1 << 20) for o in others)
+print("well")
+"""
+    out = subprocess.run([sys.executable, "-c", script, path], capture_output=True, text=True,
+                         env=dict(os.environ, PYTHONPATH=os.path.dirname(sluice.__path__[0])))
+    assert out.returncode == 0 and out.stdout == "well\n", out
 
 
 def test_queue(fs, path):

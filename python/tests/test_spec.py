@@ -48,6 +48,30 @@ def test_file_system(path):
     assert not fs.exists(path)
 
 
+def test_patterns_and_lists(path):
+    fs = fsspec.filesystem("sluice", where=HOST)
+    fs.makedirs(path + "/a")
+    fs.pipe({f"{path}/{i}.{kind}": b"1" for i in range(3) for kind in ("x", "y")})
+    fs.rm(path + "/*.y")
+    assert fs.ls(path, detail=False) == [path + "/0.x", path + "/1.x", path + "/2.x", path + "/a"]
+    fs.mv(path + "/0.x", path + "/a")
+    fs.mv(path + "/1.x", path + "/a/")
+    assert fs.ls(path + "/a", detail=False) == [path + "/a/0.x", path + "/a/1.x"]
+    fs.mv(path + "/a/*.x", path)
+    assert fs.ls(path, detail=False) == [path + "/0.x", path + "/1.x", path + "/2.x", path + "/a"]
+    with pytest.raises(OSError):
+        fs.mv([path + "/0.x", path + "/1.x"], path + "/2.x")
+    with pytest.raises(FileNotFoundError):
+        fs.rm(path + "/*.z")
+    fs.rm([path + "/0.x", path + "/1.x"])
+    fs.pipe_file(path + "/[b]*", b"2")  # a name, not a pattern
+    fs.rm(path + "/[b]*")
+    assert fs.ls(path, detail=False) == [path + "/2.x", path + "/a"]
+    with pytest.raises(FileExistsError):
+        fs.pipe_file(path + "/2.x", b"2", mode="create")
+    assert fs.cat(path + "/2.x") == b"1"
+
+
 def test_put_and_get(path, tmp_path):
     fs = fsspec.filesystem("sluice", where=HOST)
     (tmp_path / "here").write_bytes(os.urandom(3 << 20))

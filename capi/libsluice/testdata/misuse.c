@@ -106,6 +106,8 @@ static void sizes(sluice_fs *fs)
 	NULLS(sluice_open(fs, "/sizes", O_RDWR | O_DIRECTORY, 0), EINVAL);
 	NULLS(sluice_open(fs, "/absent", O_RDONLY, 0), ENOENT);
 	NULLS(sluice_alloc(fs, 0), EINVAL);
+	NULLS(sluice_alloc(fs, (size_t)-1), EINVAL);
+	NULLS(sluice_alloc(fs, (size_t)1 << 46), ENOMEM); /* more than any host has */
 	NULLS(sluice_queue_create(fs, 0), EINVAL);
 	file = sluice_open(fs, "/sizes", O_RDWR | O_CREAT, 0644);
 	CHECK(file != NULL);
