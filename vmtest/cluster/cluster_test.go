@@ -63,8 +63,8 @@ type rung struct {
 	Provider, Outcome, Known, Why string
 }
 
-// way is the provider by which b reaches a, and how a is known there. Where the machine is so busy
-// that a device does not answer in time the client goes by tcp, and says so; then it is asked again.
+// way waits until b reaches a by a provider, and tells how a is known there. Where the machine is
+// so busy that a device does not answer in time the client goes by tcp, and says so.
 func (r *rig) way(t *testing.T, provider string) (way rung) {
 	t.Helper()
 	for end := time.Now().Add(patience); time.Now().Before(end); {

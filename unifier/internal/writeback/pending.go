@@ -16,10 +16,10 @@ import (
 //
 // Three rules keep the backing right:
 //
-//   - Of an object's pending writes those that overlap reach the backing in their order. Whoever goes to the backing
-//     himself (a fill, a write through, Change) settles what is pending of his units first, under
-//     his range lock, which keeps new pending writes away. Flushing needs no range lock and no
-//     memory.
+//   - Of an object's pending writes those that overlap reach the backing in their order. Whoever
+//     goes to the backing himself (a fill, a write through, Change) settles what is pending of his
+//     units first, under his range lock, which keeps new pending writes away. Flushing needs no
+//     range lock and no memory.
 //   - A slot's numbers reach the backing in their order, of whatever objects they are: a store that
 //     has noted a number takes lower ones for repeats, so an earlier write that a crash has lost
 //     could not be sent again.
