@@ -17,7 +17,7 @@ import (
 //
 // Locks: mu is a leaf, but for Source.Wake. ready and parked can be read without it. A waiter sets
 // asleep or parked and then looks at ready; whoever sets ready then looks at these two. So no
-// wake-up is lost.
+// wake-up is lost. kicked is to a poller as ready is.
 type Queue struct {
 	provider.Completions // guarded by mu, where they do not say otherwise
 
@@ -32,6 +32,7 @@ type Queue struct {
 	batch   Batch         // the poller's
 	yielded time.Duration // the poller's, by the clock of spin: when it last saw the scheduler
 	asleep  atomic.Bool   // the poller sleeps in the source, and was not woken
+	kicked  atomic.Bool   // Kick was called, and no poller has gone on because of it
 	ready   atomic.Bool   // Wait would return at once
 	parked  atomic.Int32  // waiters on token
 	spun    atomic.Uint64 // waits that were over while the poller spun
@@ -218,7 +219,7 @@ func (q *Queue) sleep(ctx context.Context) bool {
 		return false
 	}
 	q.asleep.Store(true)
-	if !q.ready.Load() && ctx.Err() == nil {
+	if !q.ready.Load() && !q.kicked.Swap(false) && ctx.Err() == nil {
 		q.slept.Add(1)
 		q.src.Sleep()
 	}
@@ -391,8 +392,9 @@ func (q *Queue) ReadyAll() {
 	q.wakeLocked()
 }
 
-// Kick makes a sleeping poller poll again, although no event came.
+// Kick makes a poller that sleeps, or is about to, poll and arm again, although no event came.
 func (q *Queue) Kick() {
+	q.kicked.Store(true)
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.wakePollerLocked()
