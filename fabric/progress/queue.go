@@ -156,6 +156,10 @@ func (q *Queue) take(wait bool) bool {
 	return true
 }
 
+// yields tells whether the turn rests by now, and may be taken at once: nobody may be awake who would
+// notice what comes.
+func (q *Queue) yields() bool { return q.turn.Resting() && q.background.Yield(true) }
+
 // Yielded is called by a Background that has stopped because Yield asked it to.
 func (q *Queue) Yielded() {
 	if q.turn.Resume() {
@@ -309,8 +313,8 @@ func (q *Queue) wakeOne() {
 
 // park sleeps until somebody leaves a token.
 func (q *Queue) park(ctx context.Context) (err error) {
-	q.parked.Add(1)
-	if !q.ready.Load() && !q.turn.Free() { // leave sees parked from now on
+	q.parked.Add(1) // leave, and the watchdog, see it from now on
+	if !q.ready.Load() && !q.turn.Free() && !q.yields() {
 		if done := ctx.Done(); done == nil {
 			<-q.token
 		} else {
