@@ -2,7 +2,11 @@
 
 package verbs
 
-import "time"
+import (
+	"time"
+
+	"github.com/sluice-storage/sluice/errs"
+)
 
 // keepAlive probes the peer of every endpoint that has received nothing for a while, by a Write of
 // no bytes, which the peer's device acknowledges. Without an answer the device reports an error
@@ -35,6 +39,9 @@ func (e *endpoint) probe() {
 	if !e.gate.live {
 		e.probing.Store(false)
 	} else if !e.Dead() {
-		_ = postNothing(e.qp, e.sendID(e.numberLocked(&sendSlot{kind: slotAlive})))
+		id := e.sendID(e.numberLocked(&sendSlot{kind: slotAlive}))
+		if err := postNothing(e.qp, id); err != nil { // there would be no probe any more
+			e.Die(errs.Disconnected, "the device takes no requests: "+err.Error())
+		}
 	}
 }
