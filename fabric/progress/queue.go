@@ -156,8 +156,8 @@ func (q *Queue) take(wait bool) bool {
 	return true
 }
 
-// yields tells whether the turn rests by now, and may be taken at once: nobody may be awake who would
-// notice what comes.
+// yields tells whether the turn rests by now, and may be taken at once: perhaps nobody is awake who
+// would notice what comes.
 func (q *Queue) yields() bool { return q.turn.Resting() && q.background.Yield(true) }
 
 // Yielded is called by a Background that has stopped because Yield asked it to.
