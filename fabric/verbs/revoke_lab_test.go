@@ -108,3 +108,35 @@ func (s *side) dialHolder(host string) {
 	}
 	s.t.Fatal(err)
 }
+
+// TestDeviceStopsInSilence has Soft-RoCE fail to bind a window behind a request that has no answer
+// yet. It takes no answer any more, and reports nothing: the endpoint has to end all the same. See
+// TestRevokeBehindWrites.
+func TestDeviceStopsInSilence(t *testing.T) {
+	host := os.Getenv("SLUICE_VERBS_HOLDER")
+	if host == "" {
+		t.Skip("needs a server on another machine, of the role hold")
+	}
+	s := newSide(t, Options{KeepAlive: time.Second, PeerTimeout: time.Second}, fabric.CQOptions{})
+	s.dialHolder(host)
+	e := s.ep.(*endpoint)
+	rem := s.grant(4096, 4096, fabric.RemoteWrite)
+	wr := []fabric.WR{{Op: fabric.OpWrite, Flags: fabric.FlagSignaled, Context: 1}}
+	fatal(t, s.ep.Post(wr))
+	s.nextSend(1)
+	g := e.d.grants.find(rem.Key, s.reg.(*region))
+	wr[0].Context = 2
+	for range depth / 2 { // so many that not all have an answer when the binding's turn comes
+		fatal(t, s.ep.Post(wr))
+	}
+	fatal(t, e.control(&sendSlot{kind: slotControl}, func(id uint64) error {
+		return postBind(e.qp, id, g.mw, nextKey(g.rkey.Load()), g.mr, g.mem, g.access())
+	}))
+	begin := time.Now()
+	var c fabric.Completion
+	for range depth / 2 {
+		c = s.nextSend(2)
+	}
+	wants(t, c, errs.Disconnected)
+	t.Logf("it ended after %v: %v", time.Since(begin), e.Cause())
+}
