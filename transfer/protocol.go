@@ -277,6 +277,7 @@ const controlAhead = 8
 // newControl receives messages until the handle is closed.
 func newControl(h exio.Handle) *control {
 	c := &control{h: h, in: make(chan received, controlAhead)}
+	c.pulse.began = time.Now()
 	go c.receive()
 	return c
 }
@@ -399,10 +400,18 @@ func (c *control) keepAlive(ctx context.Context) (stop func()) {
 	return func() { cancel(); <-over }
 }
 
-// pulse is when something was last seen of the other end.
-type pulse struct{ last atomic.Int64 }
+// pulse is when something was last seen of the other end, by the steady clock: that of the wall may
+// be set meanwhile.
+type pulse struct {
+	began time.Time
+	last  atomic.Int64 // since then
+}
 
-func (p *pulse) beat() { p.last.Store(time.Now().UnixNano()) }
+func (p *pulse) beat() { p.last.Store(int64(time.Since(p.began))) }
+
+func (p *pulse) silence() time.Duration {
+	return time.Since(p.began) - time.Duration(p.last.Load())
+}
 
 // watch ends a context with errs.TimedOut when nothing was seen for so long.
 func (p *pulse) watch(ctx context.Context, limit time.Duration, name string) (
@@ -419,7 +428,7 @@ func (p *pulse) watch(ctx context.Context, limit time.Duration, name string) (
 				return
 			case <-tick.C:
 			}
-			if time.Since(time.Unix(0, p.last.Load())) > limit {
+			if p.silence() > limit {
 				cancel(errs.Newf(errs.TimedOut, "transfer", name, "the other side has done nothing for %v",
 					limit))
 				return

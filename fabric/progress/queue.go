@@ -17,7 +17,7 @@ import (
 //
 // Locks: mu is a leaf, but for Source.Wake. ready and parked can be read without it. A waiter sets
 // asleep or parked and then looks at ready; whoever sets ready then looks at these two. So no
-// wake-up is lost.
+// wake-up is lost. kicked is to a poller as ready is.
 type Queue struct {
 	provider.Completions // guarded by mu, where they do not say otherwise
 
@@ -32,6 +32,7 @@ type Queue struct {
 	batch   Batch         // the poller's
 	yielded time.Duration // the poller's, by the clock of spin: when it last saw the scheduler
 	asleep  atomic.Bool   // the poller sleeps in the source, and was not woken
+	kicked  atomic.Bool   // Kick was called, and no poller has gone on because of it
 	ready   atomic.Bool   // Wait would return at once
 	parked  atomic.Int32  // waiters on token
 	spun    atomic.Uint64 // waits that were over while the poller spun
@@ -155,6 +156,10 @@ func (q *Queue) take(wait bool) bool {
 	return true
 }
 
+// yields tells whether the turn rests by now, and may be taken at once: perhaps nobody is awake who
+// would notice what comes.
+func (q *Queue) yields() bool { return q.turn.Resting() && q.background.Yield(true) }
+
 // Yielded is called by a Background that has stopped because Yield asked it to.
 func (q *Queue) Yielded() {
 	if q.turn.Resume() {
@@ -218,7 +223,7 @@ func (q *Queue) sleep(ctx context.Context) bool {
 		return false
 	}
 	q.asleep.Store(true)
-	if !q.ready.Load() && ctx.Err() == nil {
+	if !q.ready.Load() && !q.kicked.Swap(false) && ctx.Err() == nil {
 		q.slept.Add(1)
 		q.src.Sleep()
 	}
@@ -308,8 +313,8 @@ func (q *Queue) wakeOne() {
 
 // park sleeps until somebody leaves a token.
 func (q *Queue) park(ctx context.Context) (err error) {
-	q.parked.Add(1)
-	if !q.ready.Load() && !q.turn.Free() { // leave sees parked from now on
+	q.parked.Add(1) // leave, and the watchdog, see it from now on
+	if !q.ready.Load() && !q.turn.Free() && !q.yields() {
 		if done := ctx.Done(); done == nil {
 			<-q.token
 		} else {
@@ -391,8 +396,9 @@ func (q *Queue) ReadyAll() {
 	q.wakeLocked()
 }
 
-// Kick makes a sleeping poller poll again, although no event came.
+// Kick makes a poller that sleeps, or is about to, poll and arm again, although no event came.
 func (q *Queue) Kick() {
+	q.kicked.Store(true)
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.wakePollerLocked()

@@ -30,6 +30,7 @@ type endpoint struct {
 	ctlHeld atomic.Int32 // the provider's own requests under way
 	heard   atomic.Bool  // a completion came since the last probe
 	probing atomic.Bool  // a probe is under way
+	oldest  oldest       // keepAlive's
 
 	sendMu   sync.Mutex
 	stage    stage      // the chain that is being built, or waits for the gate

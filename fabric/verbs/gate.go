@@ -7,6 +7,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/fabric"
 )
 
@@ -95,7 +96,10 @@ func (e *endpoint) tellLocked() {
 	if e.gate.announceDue {
 		e.gate.announceDue = false
 		n := e.numberLocked(&sendSlot{kind: slotFree})
-		_ = postWrite(e.qp, e.sendID(n), e.gate.mr, 8, 8, e.gate.peerKey)
+		err := postWrite(e.qp, e.sendID(n), e.gate.mr, 8, 8, e.gate.peerKey)
+		if err != nil { // the peer's messages would wait for ever
+			e.Die(errs.Disconnected, "the device takes no requests: "+err.Error())
+		}
 	}
 }
 

@@ -25,7 +25,7 @@ import (
 
 // roleEnv makes this test binary one of two programs on two machines, with roleHost, the server's,
 // between them: "serve" serves visitors and streams, "stream" writes until the connection ends,
-// "idle" only waits for that.
+// "idle" only waits for that; "hold" accepts and does nothing.
 const roleEnv, roleHost = "SLUICE_VERBS_ROLE", "SLUICE_VERBS_HOST"
 
 // The ports of the server.
@@ -34,6 +34,7 @@ const visitPort, streamPort = ":7471", ":7472"
 func TestMain(m *testing.M) {
 	play := map[string]func(*peer, string) error{
 		"serve": (*peer).serve, "stream": (*peer).stream, "idle": (*peer).idle,
+		"hold": func(_ *peer, host string) error { return hold(host) },
 	}[os.Getenv(roleEnv)]
 	if play == nil {
 		os.Exit(m.Run())

@@ -109,19 +109,37 @@ func (g *grant) disarm() {
 			return
 		}
 	}
-	for tries := 0; !g.shut.Load(); tries++ {
+	for tries, nudge := 0, patientTries; !g.shut.Load(); tries++ {
 		select {
 		case <-e.Done():
 			return
 		default:
 		}
 		e.sendCQ.drain()
-		if tries < 100 {
+		if tries < patientTries {
 			runtime.Gosched()
-		} else {
-			time.Sleep(20 * time.Microsecond)
+			continue
 		}
+		if tries == nudge && e.dev.info.soft {
+			nudge *= 2
+			e.nudge()
+		}
+		time.Sleep(20 * time.Microsecond)
 	}
+}
+
+// patientTries is how often disarm looks before it sleeps between two looks.
+const patientTries = 100
+
+// nudge posts a request that does nothing. Soft-RoCE holds an invalidation back until all that was
+// posted before it is over: it looks whether that is so, and then notes that it waits. What ends in
+// between is not told to it, and it waits until it is asked to send again, as this does: else that
+// was the next probe, 5 to 10 s later. If it misses the end once more there is another nudge.
+func (e *endpoint) nudge() {
+	// A failure is the end of the endpoint, which who waits notices.
+	_ = e.control(&sendSlot{kind: slotControl}, func(id uint64) error {
+		return postNothing(e.qp, id)
+	})
 }
 
 // control posts a request of the provider's own, when there is room for one.
