@@ -108,8 +108,20 @@ func (t told) apply(to []byte) {
 }
 
 // applyCut applies the pieces that the store has of a list whose writing back was cut off by a
-// crash: each piece is old or new, and the number comes with the last one.
+// crash: each piece is old or new, and the number comes with the last one. Pieces that overlap are
+// written in their order, and the first ones may have bytes of later ones already.
 func (t told) applyCut(to, have []byte) {
+	for n := len(t.pieces) - 1; n > 0; n-- {
+		first, all := slices.Clone(to), slices.Clone(to)
+		told{pieces: t.pieces[:n], data: t.data}.apply(first)
+		t.apply(all)
+		if same(t.pieces[:n], first, have) || same(t.pieces[:n], all, have) {
+			for _, p := range t.pieces[:n] {
+				copy(to[p.Off:p.End()], have[p.Off:])
+			}
+			return
+		}
+	}
 	data := t.data
 	for _, p := range t.pieces[:len(t.pieces)-1] {
 		if bytes.Equal(have[p.Off:p.End()], data[:p.Len]) {
@@ -117,6 +129,13 @@ func (t told) applyCut(to, have []byte) {
 		}
 		data = data[p.Len:]
 	}
+}
+
+// same compares pieces of two objects.
+func same(pieces []seg.Piece, a, b []byte) bool {
+	return !slices.ContainsFunc(pieces, func(p seg.Piece) bool {
+		return !bytes.Equal(a[p.Off:p.End()], b[p.Off:p.End()])
+	})
 }
 
 func (w *walk) object() (Key, *tale) {
@@ -176,6 +195,8 @@ func (w *walk) step() {
 		w.stepFault()
 	case n < 98:
 		w.stepCrash()
+	case n < 99:
+		w.stepTiles()
 	default:
 		w.checkAll()
 	}
@@ -328,11 +349,35 @@ func (w *walk) stepFault() {
 	t.synced()
 }
 
+// stepTiles writes what several writers share, each of whom leaves gaps for the others.
+func (w *walk) stepTiles() {
+	id, t := w.object()
+	row, writers := 1+w.rnd.Int64N(3*testUnit), 2+w.rnd.Int64N(3)
+	if w.rnd.IntN(2) == 0 {
+		row = (row + testUnit - 1) / testUnit * testUnit
+	}
+	rows, apart := 1+w.rnd.Int64N(5), writers+w.rnd.Int64N(2)
+	base := w.rnd.Int64N(modelBytes - row*rows*apart)
+	for i := range writers {
+		x := w.someWrite()
+		x.pieces, x.data = nil, nil
+		for k := range rows {
+			p := seg.Piece{Off: base + (k*apart+i)*row, Len: row}
+			x.pieces = append(x.pieces, p)
+			x.data = append(x.data, ramp(int(p.Len), byte(w.rnd.Uint32()))...)
+		}
+		w.stepWrite(id, t, x)
+	}
+}
+
 // stepCrash throws the cache away and opens another one on the same store, which has exactly what
 // it was told the number of. All writes since the last sync are sent again, and those are applied.
 func (w *walk) stepCrash() {
 	for len(w.out) > 0 {
 		w.giveBack()
+	}
+	if w.rnd.IntN(2) == 0 {
+		w.stepTiles()
 	}
 	if id, _ := w.object(); w.rnd.IntN(2) == 0 { // in the middle of writing back
 		w.host.dieIn(w.rnd.IntN(6))

@@ -104,9 +104,7 @@ func (w *Writer) writeRunLocked(q *queue) error {
 		w.loseLocked()
 	}
 	clear(r.drafts)
-	clear(r.bufs)
-	*r = run{drafts: r.drafts[:0], bufs: r.bufs[:0], sums: r.sums[:0], stamps: r.stamps[:0],
-		parts: r.parts[:0], calls: r.calls[:0], last: r.last[:0]}
+	r.drafts, r.stamps, r.parts = r.drafts[:0], r.stamps[:0], r.parts[:0]
 	w.freeRuns.Put(r)
 	w.flushed.WakeAll()
 	if lost && w.cfg.OnLoss != nil {
@@ -156,18 +154,14 @@ func (r *run) writeAlone(backing Backing, id index.Key) error {
 		if i == len(d.pieces)-1 && stripe.Numbered(d.stamp) {
 			r.stamps = append(r.stamps, d.stamp)
 		}
-		r.bufs = append(r.bufs[:0], d.bytes[from:d.cuts[i]]...)
-		if err := r.writeOne(backing, id, p.Off, d.sumsOf(i)); err != nil {
+		err := backing.WriteSums(context.Background(), id, d.bytes[from:d.cuts[i]], p.Off, d.sumsOf(i),
+			r.stamps, stripe.Volatile)
+		if err != nil {
 			return err
 		}
 		from = d.cuts[i]
 	}
 	return nil
-}
-
-// writeOne writes what was put together.
-func (r *run) writeOne(backing Backing, id index.Key, off int64, sums []uint32) error {
-	return backing.WriteSums(context.Background(), id, r.bufs, off, sums, r.stamps, stripe.Volatile)
 }
 
 // flushSoonLocked wakes the flushers, behind a draft that was put into its queue, when they have

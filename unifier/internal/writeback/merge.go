@@ -2,10 +2,13 @@ package writeback
 
 import (
 	"cmp"
+	"context"
 	"slices"
+	"sync"
 
 	"github.com/sluice-storage/sluice/stripe"
 	"github.com/sluice-storage/sluice/unifier/internal/index"
+	"github.com/sluice-storage/sluice/wire"
 )
 
 // Merging. Programs that share a file often write it in turns: the rows of neighbouring tiles, one
@@ -20,8 +23,8 @@ import (
 // the writes of a run do not overlap, and because of three rules:
 //
 //   - A write's number goes with its last piece, as it does alone, and its pieces are in ascending
-//     order: when the number is noted all of it is there. A write whose pieces are in another order
-//     goes alone.
+//     order; calls with numbers are made when all others are over, in their order: when the number
+//     is noted all of the write is there. A write whose pieces are in another order goes alone.
 //   - Of two writes of one slot the later one's number does not go before the earlier one's.
 //   - What a crash cuts off in the middle is sent again as a whole, over the same bytes.
 
@@ -37,6 +40,12 @@ const piecesMax = 8192
 type part struct {
 	off, end     int64
 	draft, piece int // which, in the run and in the draft
+}
+
+// call is one to the backing: parts of a run that meet.
+type call struct {
+	first, end int // in run.parts
+	numbers    int // of requests that end in it
 }
 
 // rising tells whether the draft's pieces are in ascending order and apart.
@@ -131,20 +140,21 @@ func (r *run) overlap(n int) int {
 // divide cuts the parts into calls, and returns the first draft whose number would go before that of
 // an earlier write of its slot; n if there is none.
 func (r *run) divide(n int) int {
-	r.calls, r.last = r.calls[:0], append(r.last[:0], make([]int, n)...)
-	begin, stamps := 0, 0
+	r.calls, r.last = append(r.calls[:0], call{}), append(r.last[:0], make([]int, n)...)
+	begin := 0
 	for i := range r.parts {
-		p := &r.parts[i]
+		p, c := &r.parts[i], &r.calls[len(r.calls)-1]
 		if i > begin && (p.off != r.parts[i-1].end || p.end-r.parts[begin].off > runMax ||
-			stamps == stripe.StampsMax) {
-			r.calls, begin, stamps = append(r.calls, i), i, 0
+			c.numbers == stripe.StampsMax) {
+			r.calls, begin = append(r.calls, call{first: i}), i
+			c = &r.calls[len(r.calls)-1]
 		}
-		if p.piece == len(r.drafts[p.draft].pieces)-1 {
-			stamps++
+		c.end = i + 1
+		if d := r.drafts[p.draft]; p.piece == len(d.pieces)-1 && stripe.Numbered(d.stamp) {
+			c.numbers++
 		}
 		r.last[p.draft] = len(r.calls) // of its last piece in the end, because they rise
 	}
-	r.calls = append(r.calls, len(r.parts))
 	for i, d := range r.drafts[:n] {
 		if b := d.before; b != nil && b.flying && b.pub.Object == d.pub.Object &&
 			r.last[b.inRun] > r.last[i] {
@@ -154,39 +164,116 @@ func (r *run) divide(n int) int {
 	return n
 }
 
-// writeMerged makes the calls of a run of several drafts.
+const (
+	lanes     = 8 // calls of a run that are under way at once
+	laneCalls = 4 // for each lane, so that it is worth a goroutine
+)
+
+// writeMerged makes the calls of a run of several drafts: those that carry no number at once, then
+// the others in their order.
 func (r *run) writeMerged(backing Backing, id index.Key) error {
-	first := r.stamps[0]
-	begin := 0
-	for _, end := range r.calls {
-		r.bufs, r.sums, r.stamps = r.bufs[:0], r.sums[:0], append(r.stamps[:0], first)
-		summed := true
-		for i := range r.parts[begin:end] {
-			summed = r.add(&r.parts[begin+i]) && summed
+	first := r.stamps[:1:1]
+	if err := r.writePlain(backing, id, first); err != nil {
+		return err
+	}
+	for i := range r.calls {
+		if c := &r.calls[i]; c.numbers > 0 {
+			if err := r.ways[0].write(r, c, backing, id, first); err != nil {
+				return err
+			}
 		}
-		sums := r.sums
-		if !summed {
-			sums = nil
-		}
-		if err := r.writeOne(backing, id, r.parts[begin].off, sums); err != nil {
-			return err
-		}
-		begin = end
 	}
 	return nil
 }
 
-// add puts a part into the call that is being made; it tells whether its sums are known.
-func (r *run) add(p *part) (summed bool) {
-	d, from := r.drafts[p.draft], 0
+// writePlain makes the calls without numbers: on this goroutine, and on others where there are many.
+func (r *run) writePlain(backing Backing, id index.Key, first []wire.Stamp) error {
+	plain := 0
+	for i := range r.calls {
+		if r.calls[i].numbers == 0 {
+			plain++
+		}
+	}
+	r.next.Store(0)
+	if n := min(lanes, plain/laneCalls); n > 1 {
+		return r.writeAtOnce(n, backing, id, first)
+	}
+	if plain > 0 {
+		return r.writeLane(0, backing, id, first)
+	}
+	return nil
+}
+
+// writeAtOnce has n goroutines make calls.
+func (r *run) writeAtOnce(n int, backing Backing, id index.Key, first []wire.Stamp) error {
+	var failed [lanes]error
+	var wg sync.WaitGroup
+	for lane := range n {
+		wg.Go(func() { failed[lane] = r.writeLane(lane, backing, id, first) })
+	}
+	wg.Wait()
+	for _, err := range failed {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// writeLane makes one call without a number after the other, as long as there are some.
+func (r *run) writeLane(lane int, backing Backing, id index.Key, first []wire.Stamp) error {
+	for {
+		i := int(r.next.Add(1)) - 1
+		if i >= len(r.calls) {
+			return nil
+		}
+		c := &r.calls[i]
+		if c.numbers > 0 {
+			continue
+		}
+		if err := r.ways[lane].write(r, c, backing, id, first); err != nil {
+			return err
+		}
+	}
+}
+
+// exchange is what a call to the backing is given.
+type exchange struct {
+	bufs   [][]byte
+	sums   []uint32
+	stamps []wire.Stamp
+}
+
+// write makes a call of a run.
+func (x *exchange) write(r *run, c *call, backing Backing, id index.Key,
+	first []wire.Stamp) error {
+	x.bufs, x.sums, x.stamps = x.bufs[:0], x.sums[:0], append(x.stamps[:0], first...)
+	summed := true
+	for i := c.first; i < c.end; i++ {
+		p := &r.parts[i]
+		summed = x.add(r.drafts[p.draft], p) && summed
+	}
+	sums := x.sums
+	if !summed {
+		sums = nil
+	}
+	err := backing.WriteSums(context.Background(), id, x.bufs, r.parts[c.first].off, sums, x.stamps,
+		stripe.Volatile)
+	clear(x.bufs) // no memory of a draft that has ended is kept
+	return err
+}
+
+// add puts a part into the call; it tells whether its sums are known.
+func (x *exchange) add(d *Draft, p *part) (summed bool) {
+	from := 0
 	if p.piece > 0 {
 		from = d.cuts[p.piece-1]
 	}
-	r.bufs = append(r.bufs, d.bytes[from:d.cuts[p.piece]]...)
+	x.bufs = append(x.bufs, d.bytes[from:d.cuts[p.piece]]...)
 	if p.piece == len(d.pieces)-1 && stripe.Numbered(d.stamp) {
-		r.stamps = append(r.stamps, d.stamp)
+		x.stamps = append(x.stamps, d.stamp)
 	}
 	sums := d.sumsOf(p.piece)
-	r.sums = append(r.sums, sums...)
+	x.sums = append(x.sums, sums...)
 	return sums != nil
 }

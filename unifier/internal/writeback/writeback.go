@@ -161,13 +161,11 @@ type queue struct {
 type run struct {
 	drafts []*Draft
 	parts  []part // of several drafts: their pieces, by offset
-	calls  []int  // where in parts those of each call to the backing end
+	calls  []call // of several drafts
 	last   []int  // which call has the last piece of each draft
-
-	// The call that is being made.
-	bufs   [][]byte
-	sums   []uint32
 	stamps []wire.Stamp
+	ways   [lanes]exchange // memory of calls that are being made
+	next   atomic.Int64    // of calls
 }
 
 // New makes a writer with nothing pending.
