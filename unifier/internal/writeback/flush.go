@@ -104,7 +104,10 @@ func (w *Writer) writeRunLocked(q *queue) error {
 		w.loseLocked()
 	}
 	clear(r.drafts)
-	r.drafts, r.stamps, r.parts = r.drafts[:0], r.stamps[:0], r.parts[:0]
+	r.drafts, r.stamps, r.calls = r.drafts[:0], r.stamps[:0], r.calls[:0]
+	if cap(r.parts) > keptMax {
+		r.parts, r.spare, r.ways = nil, nil, [lanes]exchange{}
+	}
 	w.freeRuns.Put(r)
 	w.flushed.WakeAll()
 	if lost && w.cfg.OnLoss != nil {
@@ -140,14 +143,14 @@ func unnumbered(st wire.Stamp) wire.Stamp {
 // write makes the calls. The first stamp has no number: the cache has found out already that no
 // request is a repeat.
 func (r *run) write(backing Backing, id index.Key) error {
-	if len(r.drafts) == 1 {
+	if len(r.calls) == 0 {
 		return r.writeAlone(backing, id)
 	}
 	return r.writeMerged(backing, id)
 }
 
-// writeAlone writes one draft, in the order of its list: a call for each piece, the last of which
-// has the number.
+// writeAlone writes a draft whose pieces do not rise, in the order of its list: a call for each
+// piece, the last of which has the number.
 func (r *run) writeAlone(backing Backing, id index.Key) error {
 	d, from := r.drafts[0], 0
 	for i, p := range d.pieces {

@@ -1,13 +1,13 @@
 package writeback
 
 import (
-	"cmp"
 	"context"
 	"slices"
 	"sync"
 
 	"github.com/sluice-storage/sluice/stripe"
 	"github.com/sluice-storage/sluice/unifier/internal/index"
+	"github.com/sluice-storage/sluice/unifier/internal/memory"
 	"github.com/sluice-storage/sluice/wire"
 )
 
@@ -27,25 +27,36 @@ import (
 //     is noted all of the write is there. A write whose pieces are in another order goes alone.
 //   - Of two writes of one slot the later one's number does not go before the earlier one's.
 //   - What a crash cuts off in the middle is sent again as a whole, over the same bytes.
-
 //
 // Programs of several processes are not in step: what fills a gap may be pending behind all that
 // another process has written. So a run that is not one stretch is large: it may have half of what
-// may be pending. Its pieces are sorted under the lock, which takes a millisecond for piecesMax.
+// may be pending. Its pieces are sorted under the lock: some milliseconds for piecesMax.
+//
+// Pieces of a few bytes with gaps of a few bytes, as a column of a matrix has them, share blocks of
+// the store, which would read and write each block once for each piece. So a call may have small
+// gaps: what is in them is read before, and written again. Nobody else can change it meanwhile,
+// because whoever goes to the backing settles first what is pending in his units, and a gap is
+// smaller than a unit.
 
-// piecesMax is how many pieces the writes of a run may have.
-const piecesMax = 8192
+const (
+	piecesMax = 128 << 10 // of all writes of a run
+	keptMax   = 8 << 10   // pieces that a run that is not used keeps memory for
+	gapMax    = memory.BlockBytes
+	smallMax  = 64 << 10  // a larger piece is worth a call of its own
+	sieveMax  = 256 << 10 // bytes of a call with gaps, which has them in memory once more
+)
 
 // part is a piece of a draft in a run.
 type part struct {
 	off, end     int64
-	draft, piece int // which, in the run and in the draft
+	draft, piece int32 // which, in the run and in the draft
 }
 
-// call is one to the backing: parts of a run that meet.
+// call is one to the backing: parts of a run that meet, or nearly.
 type call struct {
 	first, end int // in run.parts
 	numbers    int // of requests that end in it
+	gaps       bool
 }
 
 // rising tells whether the draft's pieces are in ascending order and apart.
@@ -91,34 +102,56 @@ func (r *run) collectLocked(q *queue, mergeMax int64) {
 // arrange makes calls of the first drafts, as many as can be merged, and returns how many that are.
 func (r *run) arrange() int {
 	n := len(r.drafts)
-	for n > 1 {
+	if n == 1 && !r.drafts[0].rising() {
+		r.calls = r.calls[:0]
+		return n
+	}
+	for {
 		r.sort(n)
 		cut := r.overlap(n)
 		if cut == n {
 			cut = r.divide(n)
 		}
 		if cut == n {
-			break
+			return n
 		}
 		n = cut
 	}
-	if n == 1 {
-		r.parts, r.calls = r.parts[:0], r.calls[:0]
-	}
-	return n
 }
 
-// sort lists the pieces of the first n drafts by offset.
+// sort lists the pieces of the first n drafts by offset. Those of each draft are sorted already.
 func (r *run) sort(n int) {
-	r.parts = r.parts[:0]
+	r.parts, r.ends = r.parts[:0], r.ends[:0]
 	for i, d := range r.drafts[:n] {
 		for k, p := range d.pieces {
-			r.parts = append(r.parts, part{off: p.Off, end: p.End(), draft: i, piece: k})
+			r.parts = append(r.parts, part{p.Off, p.End(), int32(i), int32(k)})
+		}
+		r.ends = append(r.ends, len(r.parts))
+	}
+	for len(r.ends) > 1 {
+		r.spare = r.spare[:0]
+		begin, ends := 0, r.ends
+		r.ends = r.ends[:0]
+		for k := 0; k < len(ends); k += 2 {
+			middle, end := ends[k], ends[min(k+1, len(ends)-1)]
+			r.spare = mergeParts(r.spare, r.parts[begin:middle], r.parts[middle:end])
+			begin = end
+			r.ends = append(r.ends, end)
+		}
+		r.parts, r.spare = r.spare, r.parts
+	}
+}
+
+// mergeParts appends two sorted lists to one.
+func mergeParts(to, a, b []part) []part {
+	for len(a) > 0 && len(b) > 0 {
+		if b[0].off < a[0].off {
+			to, b = append(to, b[0]), b[1:]
+		} else {
+			to, a = append(to, a[0]), a[1:]
 		}
 	}
-	slices.SortFunc(r.parts, func(a, b part) int {
-		return cmp.Or(cmp.Compare(a.off, b.off), cmp.Compare(a.draft, b.draft))
-	})
+	return append(append(to, a...), b...)
 }
 
 // overlap is the first draft that overlaps one before it, as far as one look shows; n if there is
@@ -128,7 +161,7 @@ func (r *run) overlap(n int) int {
 	for i := 1; i < len(r.parts); i++ {
 		x, y := &r.parts[far], &r.parts[i]
 		if y.off < x.end {
-			cut = min(cut, max(x.draft, y.draft))
+			cut = min(cut, int(max(x.draft, y.draft)))
 		}
 		if y.end > x.end {
 			far = i
@@ -137,20 +170,20 @@ func (r *run) overlap(n int) int {
 	return cut
 }
 
-// divide cuts the parts into calls, and returns the first draft whose number would go before that of
-// an earlier write of its slot; n if there is none.
+// divide cuts the parts into calls, and returns the first draft whose number would go before that
+// of an earlier write of its slot; n if there is none.
 func (r *run) divide(n int) int {
 	r.calls, r.last = append(r.calls[:0], call{}), append(r.last[:0], make([]int, n)...)
 	begin := 0
 	for i := range r.parts {
 		p, c := &r.parts[i], &r.calls[len(r.calls)-1]
-		if i > begin && (p.off != r.parts[i-1].end || p.end-r.parts[begin].off > runMax ||
-			c.numbers == stripe.StampsMax) {
+		if i > begin && !r.joins(c, p) {
 			r.calls, begin = append(r.calls, call{first: i}), i
 			c = &r.calls[len(r.calls)-1]
 		}
+		c.gaps = c.gaps || i > begin && p.off > r.parts[i-1].end
 		c.end = i + 1
-		if d := r.drafts[p.draft]; p.piece == len(d.pieces)-1 && stripe.Numbered(d.stamp) {
+		if r.drafts[p.draft].endsWith(p) {
 			c.numbers++
 		}
 		r.last[p.draft] = len(r.calls) // of its last piece in the end, because they rise
@@ -162,6 +195,23 @@ func (r *run) divide(n int) int {
 		}
 	}
 	return n
+}
+
+// joins tells whether a part goes into a call, behind those that it has.
+func (r *run) joins(c *call, p *part) bool {
+	last := &r.parts[c.end-1]
+	gap, length := p.off-last.end, p.end-r.parts[c.first].off
+	most := int64(runMax)
+	if c.gaps || gap > 0 {
+		most = sieveMax
+	}
+	return gap < gapMax && length <= most && c.numbers < stripe.StampsMax &&
+		(gap == 0 || p.end-p.off < smallMax && last.end-last.off < smallMax)
+}
+
+// endsWith tells whether a part is the draft's last one, with which its number goes.
+func (d *Draft) endsWith(p *part) bool {
+	return int(p.piece) == len(d.pieces)-1 && stripe.Numbered(d.stamp)
 }
 
 const (
@@ -186,7 +236,7 @@ func (r *run) writeMerged(backing Backing, id index.Key) error {
 	return nil
 }
 
-// writePlain makes the calls without numbers: on this goroutine, and on others where there are many.
+// writePlain makes the calls without numbers, on several goroutines where there are many.
 func (r *run) writePlain(backing Backing, id index.Key, first []wire.Stamp) error {
 	plain := 0
 	for i := range r.calls {
@@ -242,25 +292,65 @@ type exchange struct {
 	bufs   [][]byte
 	sums   []uint32
 	stamps []wire.Stamp
+	room   []byte    // to read into
+	old    []byte    // what is there, from the first part of a call with gaps on
+	one    [1][]byte // that is read
 }
 
 // write makes a call of a run.
 func (x *exchange) write(r *run, c *call, backing Backing, id index.Key,
 	first []wire.Stamp) error {
+	if c.gaps && x.read(r, c, backing, id) != nil {
+		return x.writeEach(r, c, backing, id, first)
+	}
+	return x.writeParts(r, c, backing, id, first)
+}
+
+// writeEach makes a call of each part: what is in the gaps cannot be read, and the backing may know
+// better what to do.
+func (x *exchange) writeEach(r *run, c *call, backing Backing, id index.Key,
+	first []wire.Stamp) error {
+	for i := c.first; i < c.end; i++ {
+		if err := x.writeParts(r, &call{first: i, end: i + 1}, backing, id, first); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// writeParts writes the parts, and what was read of the gaps between them.
+func (x *exchange) writeParts(r *run, c *call, backing Backing, id index.Key,
+	first []wire.Stamp) error {
 	x.bufs, x.sums, x.stamps = x.bufs[:0], x.sums[:0], append(x.stamps[:0], first...)
-	summed := true
+	begin, summed := r.parts[c.first].off, !c.gaps
 	for i := c.first; i < c.end; i++ {
 		p := &r.parts[i]
+		if i > c.first && p.off > r.parts[i-1].end {
+			x.bufs = append(x.bufs, x.old[r.parts[i-1].end-begin:p.off-begin])
+		}
 		summed = x.add(r.drafts[p.draft], p) && summed
 	}
 	sums := x.sums
 	if !summed {
 		sums = nil
 	}
-	err := backing.WriteSums(context.Background(), id, x.bufs, r.parts[c.first].off, sums, x.stamps,
-		stripe.Volatile)
+	err := backing.WriteSums(context.Background(), id, x.bufs, begin, sums, x.stamps, stripe.Volatile)
 	clear(x.bufs) // no memory of a draft that has ended is kept
 	return err
+}
+
+// read reads what a call will write over, for what is in its gaps: whole blocks, as sums are of
+// such.
+func (x *exchange) read(r *run, c *call, backing Backing, id index.Key) error {
+	from := r.parts[c.first].off &^ (memory.BlockBytes - 1)
+	skip := r.parts[c.first].off - from
+	n := (r.parts[c.end-1].end - from + memory.BlockBytes - 1) &^ (memory.BlockBytes - 1)
+	if x.room == nil {
+		x.room = make([]byte, sieveMax+2*memory.BlockBytes)
+	}
+	x.one[0], x.old = x.room[:n], x.room[skip:n]
+	x.sums = slices.Grow(x.sums[:0], int(n/memory.BlockBytes))[:n/memory.BlockBytes]
+	return backing.ReadSums(context.Background(), id, x.one[:], from, x.sums)
 }
 
 // add puts a part into the call; it tells whether its sums are known.
@@ -270,10 +360,10 @@ func (x *exchange) add(d *Draft, p *part) (summed bool) {
 		from = d.cuts[p.piece-1]
 	}
 	x.bufs = append(x.bufs, d.bytes[from:d.cuts[p.piece]]...)
-	if p.piece == len(d.pieces)-1 && stripe.Numbered(d.stamp) {
+	if d.endsWith(p) {
 		x.stamps = append(x.stamps, d.stamp)
 	}
-	sums := d.sumsOf(p.piece)
+	sums := d.sumsOf(int(p.piece))
 	x.sums = append(x.sums, sums...)
 	return sums != nil
 }

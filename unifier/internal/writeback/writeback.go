@@ -160,9 +160,11 @@ type queue struct {
 // run is what is written back of one object in one step: see merge.go.
 type run struct {
 	drafts []*Draft
-	parts  []part // of several drafts: their pieces, by offset
-	calls  []call // of several drafts
-	last   []int  // which call has the last piece of each draft
+	parts  []part // the drafts' pieces by offset, unless there is one whose pieces do not rise
+	calls  []call // likewise
+	spare  []part // for sorting, as ends
+	ends   []int
+	last   []int // which call has the last piece of each draft
 	stamps []wire.Stamp
 	ways   [lanes]exchange // memory of calls that are being made
 	next   atomic.Int64    // of calls
