@@ -1,6 +1,7 @@
 package exio
 
 import (
+	"slices"
 	"sync"
 
 	"github.com/sluice-storage/sluice/errs"
@@ -88,7 +89,8 @@ type engine struct {
 	stop func() // has the driver end a connection that has failed; with the lock, must not wait
 
 	mu      sync.Mutex
-	dead    error // why nothing can be begun any more
+	dead    error // why nothing can be sent any more
+	deaf    bool  // nothing more comes that is taken: what waits unread is the last
 	match   matcher
 	queue   []*task // writes that are to be sent, in order
 	credits int     // eager messages that may be sent
@@ -139,15 +141,17 @@ func (e *engine) read(op *Op) error {
 	t := &task{op: op, bytes: bytesOf(op.Pieces)}
 	e.mu.Lock()
 	defer e.leave()
-	if e.dead != nil {
+	if a := e.match.take(t); a != nil {
+		e.brokenLocked(e.pairLocked(t, a))
+		return nil
+	}
+	if e.deaf {
 		return e.dead
 	}
 	if len(e.match.reads) >= e.opts.Queue {
 		return errs.Newf(errs.Again, "exio.Read", e.name, "%d reads wait", e.opts.Queue)
 	}
-	if a := e.match.post(t); a != nil {
-		e.brokenLocked(e.pairLocked(t, a))
-	}
+	e.match.post(t)
 	return nil
 }
 
@@ -173,6 +177,9 @@ func (e *engine) write(op *Op) error {
 
 // pumpLocked sends what may be sent, in the order of the writes.
 func (e *engine) pumpLocked() error {
+	if e.dead != nil {
+		return nil
+	}
 	for len(e.queue) > 0 {
 		t := e.queue[0]
 		if t.bytes > e.opts.EagerBytes || e.credits == 0 {
@@ -252,14 +259,21 @@ func (e *engine) pairLocked(t *task, a *arrival) error {
 // releaseLocked gives the memory of an eager message back, and its credit.
 func (e *engine) releaseLocked(a *arrival) error {
 	a.release()
-	if e.owed++; e.owed < e.opts.Eager/2 {
-		return nil // it goes with the next message
+	if e.owed++; e.owed < e.opts.Eager/2 || e.dead != nil {
+		return nil // it goes with the next message, if there is one
 	}
 	return e.out.sendWord(e.stampLocked(header{kind: kindCredit}), errs.OK)
 }
 
-// arrived takes a message that has come, or was announced.
+// arrived takes a message that has come, or was announced. What was announced does not come when the
+// connection has ended, and what was sent behind it must not be taken for it.
 func (e *engine) arrived(a *arrival) error {
+	if e.dead != nil && !a.eager {
+		e.deaf = true
+	}
+	if e.deaf {
+		return nil
+	}
 	eager, announced := 0, 0
 	for _, w := range e.match.waiting {
 		if w.eager {
@@ -322,20 +336,40 @@ func (e *engine) filledLocked(t *task, err error) {
 	e.endLocked(t, err)
 }
 
-// brokenLocked ends the connection if err is one: the driver closes it, in a moment.
+// brokenLocked ends the connection if err is one: the driver closes it, in a moment. Where the peer
+// has ended it, what came before is still read: it may be why.
 func (e *engine) brokenLocked(err error) {
-	if err != nil && e.dead == nil {
-		e.dead = errs.Wrap("exio", e.name, err)
-		e.stop()
+	if err == nil || e.dead != nil {
+		return
 	}
+	e.dead = errs.Wrap("exio", e.name, err)
+	if errs.KindOf(e.dead) != errs.Disconnected {
+		e.muteLocked()
+	}
+	announced := func(a *arrival) bool { return !a.eager }
+	if i := slices.IndexFunc(e.match.waiting, announced); i >= 0 {
+		e.match.waiting, e.deaf = e.match.waiting[:i], true
+	}
+	e.stop()
 }
 
-// fail ends what is pending, when nothing touches its memory any more. What this side is moving
-// itself ends by itself. It may be called again.
-func (e *engine) fail(err error) {
+// muteLocked forgets what waits unread, and takes nothing more.
+func (e *engine) muteLocked() { e.match.waiting, e.deaf = nil, true }
+
+// close is the first half of Handle.Close: the driver ends the connection.
+func (e *engine) close() {
 	e.mu.Lock()
 	defer e.leave()
-	e.brokenLocked(err)
+	e.brokenLocked(errs.New(errs.Closed, "exio.Close", "", nil))
+	e.muteLocked()
+}
+
+// fail ends what is pending when the connection has ended: nothing touches its memory any more, and
+// nothing more comes. What waits unread goes on waiting, in memory of its own.
+func (e *engine) fail() {
+	e.mu.Lock()
+	defer e.leave()
+	e.deaf = true
 	for _, t := range e.queue {
 		e.endLocked(t, e.dead)
 	}
@@ -343,14 +377,14 @@ func (e *engine) fail(err error) {
 		e.endLocked(t, e.dead)
 	}
 	for _, a := range e.match.waiting {
-		if a.eager {
-			a.release()
-		}
+		kept := make([]byte, a.length)
+		mem.CopyFor(mem.CopySlot, kept, a.payload)
+		a.payload, a.release = kept, func() {}
 	}
-	e.queue, e.match = nil, matcher{}
+	e.queue, e.match.reads = nil, nil
 	for _, table := range [][]*task{e.writes, e.reads} {
 		for i, t := range table {
-			if t != nil && !t.moving {
+			if t != nil {
 				table[i] = nil
 				e.endLocked(t, e.dead)
 			}

@@ -97,12 +97,13 @@ type Handle interface {
 	// A message that is shorter ends the read with its length; one that is longer fails both ends with
 	// errs.TooBig. At the end of a file less is read. An error says that nothing was begun: errs.Again
 	// if too many operations are pending, errs.Invalid or errs.TooBig for what cannot be done, the end
-	// of the connection.
+	// of the connection. Short messages that came before the peer ended it can be read after that,
+	// until Close.
 	Read(op *Op) error
 
 	// Write begins to send op.Pieces as a message, or to write them at an offset. Messages leave in
 	// the order of Write. Its end means that the memory is free; whether the peer has read the message
-	// only the peer can tell.
+	// only the peer can tell. Between providers a Close does not lose a short one that has ended.
 	Write(op *Op) error
 
 	// Info is what the handle is.

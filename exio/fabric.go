@@ -72,7 +72,6 @@ type conn struct {
 	running sync.WaitGroup // what is done without the lock
 	moves   atomic.Int64
 	done    chan struct{}
-	closing sync.Once
 }
 
 // messageBytes is the longest message.
@@ -254,11 +253,7 @@ func PeerOf(h Handle) (fabric.Peer, bool) {
 
 // Close implements Handle.
 func (c *conn) Close() error {
-	c.closing.Do(func() {
-		c.mu.Lock()
-		c.brokenLocked(errs.New(errs.Closed, "exio.Close", "", nil))
-		c.leave()
-	})
+	c.close()
 	<-c.done
 	return nil
 }
@@ -283,14 +278,13 @@ func (c *conn) run() {
 		if !closed {
 			closed = true
 			_ = c.ep.Close() // from here on no peer touches anything
-			c.fail(nil)
 		}
 		if c.idle() {
 			break
 		}
 	}
 	c.running.Wait()
-	c.fail(nil)
+	c.fail()
 	_ = c.discard() // nothing of it is used any more
 }
 
@@ -333,7 +327,7 @@ func (c *conn) completed(done *fabric.Completion) {
 		c.brokenLocked(done.Err)
 		return
 	}
-	if c.dead != nil {
+	if c.deaf {
 		return
 	}
 	at := int(done.Context)
@@ -435,6 +429,9 @@ func (c *conn) messageLocked(at int, msg []byte) error {
 		}
 		return c.arrived(&arrival{tag: h.tag, note: h.note, length: len(body), eager: true,
 			payload: body, release: func() { c.repostLocked(at) }})
+	}
+	if c.dead != nil && h.kind == kindAccept {
+		return nil // nobody can be given anything any more
 	}
 	err = c.controlLocked(&h, body)
 	c.repostLocked(at)

@@ -35,17 +35,19 @@ type matcher struct {
 	waiting []*arrival
 }
 
-// post returns the message that a read is for; nil: the read waits for it.
-func (m *matcher) post(t *task) *arrival {
+// take returns the message that a read is for; nil: it has not come.
+func (m *matcher) take(t *task) *arrival {
 	for i, a := range m.waiting {
 		if t.op.Tag == a.tag || t.op.Tag == AnyTag {
 			m.waiting = slices.Delete(m.waiting, i, i+1)
 			return a
 		}
 	}
-	m.reads = append(m.reads, t)
 	return nil
 }
+
+// post has a read wait for its message.
+func (m *matcher) post(t *task) { m.reads = append(m.reads, t) }
 
 // arrive returns the read that a message is for; nil: the message waits for it.
 func (m *matcher) arrive(a *arrival) *task {

@@ -5,6 +5,7 @@ import (
 	"io"
 	"net"
 	"sync"
+	"time"
 
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/wire"
@@ -52,7 +53,7 @@ func NewSocket(nc net.Conn, opts Options) (Handle, error) {
 	go s.transmit()
 	go func() {
 		s.running.Wait()
-		s.fail(nil)
+		s.fail()
 		close(s.done)
 	}()
 	return s, nil
@@ -75,35 +76,42 @@ func (s *socket) Info() Info { return Info{Driver: "socket", Name: s.name, Peer:
 
 // Close implements Handle.
 func (s *socket) Close() error {
-	s.mu.Lock()
-	s.brokenLocked(errs.New(errs.Closed, "exio.Close", "", nil))
-	s.leave()
+	s.close()
 	<-s.done
 	return nil
 }
 
-// transmit writes frames until the connection ends.
+// lastMax is how long a peer that takes nothing any more may still be listened to.
+const lastMax = time.Second
+
+// transmit writes frames until the connection ends. Where it fails it leaves the end to receive: what
+// the peer has said before may be there still.
 func (s *socket) transmit() {
 	defer s.running.Done()
+	var failed error
 	for {
 		s.mu.Lock()
 		for len(s.frames) == 0 && s.dead == nil {
 			s.more.Wait()
 		}
-		frames, dead := s.frames, s.dead
+		frames, err := s.frames, s.dead
 		s.frames = nil
 		s.mu.Unlock()
 		var out net.Buffers
 		for _, f := range frames {
 			out = append(append(out, f.head), f.pieces...)
 		}
-		err := dead
-		if err == nil {
-			_, err = out.WriteTo(s.nc)
+		if err == nil && failed == nil {
+			if _, err = out.WriteTo(s.nc); err != nil {
+				failed = errs.New(errs.Disconnected, "exio.Write", s.name, err)
+				_ = s.nc.SetReadDeadline(time.Now().Add(lastMax)) // fails only on a closed socket
+			}
 		}
 		s.mu.Lock()
-		if err != nil {
-			s.brokenLocked(errs.New(errs.Disconnected, "exio.Write", s.name, err))
+		if failed != nil {
+			err = failed
+		}
+		if err != nil && s.dead != nil {
 			err = s.dead
 		}
 		for _, f := range frames {

@@ -189,6 +189,63 @@ func peerGoes(t *testing.T, r *Rig) {
 	wantKind(t, r.B.Read(&exio.Op{Done: nothing}), errs.Disconnected)
 }
 
+// lastWords: what was written before the end can be read after it, by reads that begin only then.
+func lastWords(t *testing.T, r *Rig) {
+	count := r.Options.Eager
+	for i := range count {
+		begin(t, r.A.Write, exio.Op{Tag: uint64(i % 2), Note: uint32(i), Pieces: [][]byte{{byte(i)}}}).good()
+	}
+	end := begin(t, r.B.Read, exio.Op{Tag: 9})
+	if err := r.A.Close(); err != nil {
+		t.Fatal(err)
+	}
+	end.bad(errs.Disconnected)
+	nothing := func(exio.Event) { t.Error("nothing was begun") }
+	wantKind(t, r.B.Write(&exio.Op{Done: nothing}), errs.Disconnected)
+	for i := range count / 2 {
+		got := make([]byte, 1)
+		ev := begin(t, r.B.Read, exio.Op{Tag: uint64(i % 2), Pieces: [][]byte{got}}).good()
+		if ev.Note != uint32(i) || got[0] != byte(i) {
+			t.Fatalf("message %d came as %d, %d", i, ev.Note, got[0])
+		}
+	}
+	wantKind(t, r.B.Read(&exio.Op{Tag: 9, Done: nothing}), errs.Disconnected)
+	if err := r.B.Close(); err != nil {
+		t.Fatal(err)
+	}
+	wantKind(t, r.B.Read(&exio.Op{Tag: exio.AnyTag, Done: nothing}), errs.Disconnected)
+}
+
+// lastWordsMet: so is what comes while the end is noticed by a write.
+func lastWordsMet(t *testing.T, r *Rig) {
+	over := make(chan struct{})
+	go func() {
+		defer close(over)
+		ended := make(chan exio.Event, 1)
+		op := exio.Op{Tag: 1, Pieces: [][]byte{{1}}, Done: func(ev exio.Event) { ended <- ev }}
+		for r.B.Write(&op) == nil {
+			if ev := <-ended; ev.Err != nil {
+				return
+			}
+		}
+	}()
+	for range 3 { // then there is no room, since nobody reads
+		begin(t, r.A.Read, exio.Op{Tag: 1, Pieces: [][]byte{{0}}}).good()
+	}
+	for i := range r.Options.Eager {
+		begin(t, r.A.Write, exio.Op{Note: uint32(i)}).good()
+	}
+	if err := r.A.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for i := range r.Options.Eager {
+		if ev := begin(t, r.B.Read, exio.Op{}).good(); ev.Note != uint32(i) {
+			t.Fatalf("message %d came as %d", i, ev.Note)
+		}
+	}
+	<-over
+}
+
 // chains has every callback begin the next operation.
 func chains(t *testing.T, r *Rig) {
 	count := less(500)

@@ -52,6 +52,8 @@ func Run(t *testing.T, open Opener) {
 		{"bounds", true, bounds},
 		{"both ways", true, bothWays},
 		{"peer goes", true, peerGoes},
+		{"last words", true, lastWords},
+		{"last words while the other side writes", true, lastWordsMet},
 		{"callbacks begin operations", true, chains},
 		{"death in the middle", true, death},
 	}
