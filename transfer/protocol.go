@@ -256,6 +256,7 @@ type control struct {
 	h     exio.Handle
 	pulse pulse
 	in    chan received
+	said  atomic.Pointer[remoteError] // why the other end gives up; nil: it has not said so
 }
 
 // received is a message, or why there are no more.
@@ -294,7 +295,9 @@ func (c *control) receive() {
 			if m, err = decode(b[:ev.Len]); err != nil {
 				err = errs.Wrap("transfer", c.h.Info().Name, err)
 			} else if m.kind == msgFailed {
-				err = &remoteError{errs.Newf(m.failure, "the other side", "", "%s", m.text)}
+				remote := &remoteError{errs.Newf(m.failure, "the other side", "", "%s", m.text)}
+				c.said.Store(remote)
+				err = remote
 			} else if m.kind == msgAlive {
 				continue
 			}
@@ -342,16 +345,13 @@ func (c *control) reason(err error) error {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), failMax)
 	defer cancel()
-	for {
-		_, failed := c.next(ctx)
-		var remote *remoteError
-		if errors.As(failed, &remote) {
-			return remote
-		}
-		if failed != nil {
-			return err
-		}
+	for failed := error(nil); failed == nil; {
+		_, failed = c.next(ctx)
 	}
+	if remote := c.said.Load(); remote != nil { // somebody may have taken it already
+		return remote
+	}
+	return err
 }
 
 // expect is the next message, which must be of a kind.

@@ -400,6 +400,24 @@ func TestSilentPeer(t *testing.T) {
 	}
 }
 
+// TestLastWords: why a peer has given up is heard, though it has closed the connection before this
+// side began to listen, and though who asks is not the first who hears of it.
+func TestLastWords(t *testing.T) {
+	ctx := context.Background()
+	ends, err := pair()
+	must(t, err)
+	peer := newControl(ends[1])
+	peer.fail(errs.Newf(errs.NotFound, "transfer", "x", "it is not there"))
+	peer.close()
+	_, err = exio.Wait(ctx, ends[0].Read, exio.Op{Tag: tagJoin})
+	wantKind(t, err, errs.Disconnected)
+	c := newControl(ends[0])
+	defer c.close()
+	_, err = c.expect(ctx, msgOpened)
+	wantKind(t, err, errs.NotFound)
+	wantKind(t, c.reason(errs.Newf(errs.Disconnected, "data", "", "closed by the peer")), errs.NotFound)
+}
+
 // FuzzDecode: no message of a peer harms, and what is read is written the same.
 func FuzzDecode(f *testing.F) {
 	for _, m := range []message{
