@@ -265,8 +265,8 @@ func (e *engine) releaseLocked(a *arrival) error {
 	return e.out.sendWord(e.stampLocked(header{kind: kindCredit}), errs.OK)
 }
 
-// arrived takes a message that has come, or was announced. What was announced does not come when the
-// connection has ended, and what was sent behind it must not be taken for it.
+// arrived takes a message that has come, or was announced. What was announced does not come when
+// the connection has ended, and what was sent behind it must not be taken for it.
 func (e *engine) arrived(a *arrival) error {
 	if e.dead != nil && !a.eager {
 		e.deaf = true

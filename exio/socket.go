@@ -84,8 +84,8 @@ func (s *socket) Close() error {
 // lastMax is how long a peer that takes nothing any more may still be listened to.
 const lastMax = time.Second
 
-// transmit writes frames until the connection ends. Where it fails it leaves the end to receive: what
-// the peer has said before may be there still.
+// transmit writes frames until the connection ends. Where it fails it leaves the end to receive:
+// what the peer has said before may be there still.
 func (s *socket) transmit() {
 	defer s.running.Done()
 	var failed error

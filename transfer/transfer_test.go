@@ -415,7 +415,7 @@ func TestLastWords(t *testing.T) {
 	defer c.close()
 	_, err = c.expect(ctx, msgOpened)
 	wantKind(t, err, errs.NotFound)
-	wantKind(t, c.reason(errs.Newf(errs.Disconnected, "data", "", "closed by the peer")), errs.NotFound)
+	wantKind(t, c.reason(errs.New(errs.Disconnected, "data", "", nil)), errs.NotFound)
 }
 
 // FuzzDecode: no message of a peer harms, and what is read is written the same.

@@ -193,7 +193,8 @@ func peerGoes(t *testing.T, r *Rig) {
 func lastWords(t *testing.T, r *Rig) {
 	count := r.Options.Eager
 	for i := range count {
-		begin(t, r.A.Write, exio.Op{Tag: uint64(i % 2), Note: uint32(i), Pieces: [][]byte{{byte(i)}}}).good()
+		begin(t, r.A.Write, exio.Op{Tag: uint64(i % 2), Note: uint32(i),
+			Pieces: [][]byte{{byte(i)}}}).good()
 	}
 	end := begin(t, r.B.Read, exio.Op{Tag: 9})
 	if err := r.A.Close(); err != nil {
