@@ -135,7 +135,9 @@ func (d *File) lock() error {
 			return err
 		}
 		who, waited := holder(d.f), time.Since(begin)
-		if who == 0 && waited > lingers/10 { // another host's, or it has let go just now
+		// Nobody is named: it is another host's, or the process is gone and the kernel, which is busy,
+		// has not cleaned up behind it yet.
+		if who == 0 && waited > lingers {
 			return errs.Newf(errs.Busy, "", "",
 				"in use by another process: stop it or choose another store")
 		}
