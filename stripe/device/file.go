@@ -128,22 +128,29 @@ const lingers = 5 * time.Second
 
 // lock keeps other processes out for as long as the file is open. A holder that is alive is reason
 // enough to give up at once; a dead one lets go in a moment.
-func (d *File) lock() error {
+func (d *File) lock() error { return d.lockFrom(func() int { return holder(d.f) }) }
+
+// lockFrom is lock where holder tells who has it.
+func (d *File) lockFrom(holder func() int) error {
+	var unnamed time.Time // since when nobody is named
 	for begin := time.Now(); ; time.Sleep(5 * time.Millisecond) {
 		err := unix.Flock(int(d.f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 		if !errors.Is(err, unix.EWOULDBLOCK) {
 			return err
 		}
-		who, waited := holder(d.f), time.Since(begin)
-		// Nobody is named: it is another host's, or the process is gone and the kernel, which is busy,
-		// has not cleaned up behind it yet.
-		if who == 0 && waited > lingers {
+		now, who := time.Now(), holder()
+		switch {
+		case who > 0:
+			unnamed = time.Time{}
+			if !errors.Is(unix.Kill(who, 0), unix.ESRCH) || now.Sub(begin) > lingers {
+				return errs.Newf(errs.Busy, "", "",
+					"in use by process %d: stop that process or choose another store", who)
+			}
+		case unnamed.IsZero(): // another host's, or it has let go just now
+			unnamed = now
+		case now.Sub(unnamed) > lingers/10:
 			return errs.Newf(errs.Busy, "", "",
 				"in use by another process: stop it or choose another store")
-		}
-		if who > 0 && (!errors.Is(unix.Kill(who, 0), unix.ESRCH) || waited > lingers) {
-			return errs.Newf(errs.Busy, "", "",
-				"in use by process %d: stop that process or choose another store", who)
 		}
 	}
 }
