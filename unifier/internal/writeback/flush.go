@@ -105,10 +105,9 @@ func (w *Writer) writeRunLocked(q *queue) error {
 	}
 	clear(r.drafts)
 	r.drafts, r.stamps, r.calls = r.drafts[:0], r.stamps[:0], r.calls[:0]
-	if cap(r.parts) > keptMax {
-		r.parts, r.spare, r.ways = nil, nil, [lanes]exchange{}
+	if cap(r.parts) <= keptMax {
+		w.freeRuns.Put(r)
 	}
-	w.freeRuns.Put(r)
 	w.flushed.WakeAll()
 	if lost && w.cfg.OnLoss != nil {
 		w.mu.Unlock()
@@ -120,8 +119,10 @@ func (w *Writer) writeRunLocked(q *queue) error {
 
 // fillRunLocked takes the queue's first drafts into the run, and settles how they are written.
 func (w *Writer) fillRunLocked(r *run, q *queue) {
+	r.placer = w.placer
 	r.collectLocked(q, w.mergeMax)
 	n := r.arrange()
+	r.learn(q, n)
 	for _, d := range r.drafts[n:] {
 		d.flying = false
 	}

@@ -1,6 +1,7 @@
 package writeback
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"sync"
@@ -20,17 +21,21 @@ import (
 //	calls   |a0|b1|a2|b3|a4|b5|a6|b7|                 |c|
 //
 // That changes the order in which an object's writes reach the backing. Nobody can tell, because
-// the writes of a run do not overlap, and because of three rules:
+// the writes of a run do not overlap, and because of four rules:
 //
 //   - A write's number goes with its last piece, as it does alone, and its pieces are in ascending
 //     order; calls with numbers are made when all others are over, in their order: when the number
 //     is noted all of the write is there. A write whose pieces are in another order goes alone.
 //   - Of two writes of one slot the later one's number does not go before the earlier one's.
+//   - Members of a backing take their parts of a call in any order, and each notes the numbers. So a
+//     call that has pieces of lists does not go over the end of a member.
 //   - What a crash cuts off in the middle is sent again as a whole, over the same bytes.
 //
 // Programs of several processes are not in step: what fills a gap may be pending behind all that
 // another process has written. So a run that is not one stretch is large: it may have half of what
-// may be pending. Its pieces are sorted under the lock: some milliseconds for piecesMax.
+// may be pending. Its pieces are sorted under the lock: some milliseconds for piecesMax. Where writes
+// overlap, most of what was sorted has to wait: the next run looks at twice as much as could be
+// written, so that what is sorted stays in proportion to what is written.
 //
 // Pieces of a few bytes with gaps of a few bytes, as a column of a matrix has them, share blocks of
 // the store, which would read and write each block once for each piece. So a call may have small
@@ -41,6 +46,8 @@ import (
 const (
 	piecesMax = 128 << 10 // of all writes of a run
 	keptMax   = 8 << 10   // pieces that a run that is not used keeps memory for
+	piecesMin = 64        // that a run looks at, however few the last one could write
+	looksMax  = 2         // at a run, before it is halved each time
 	gapMax    = memory.BlockBytes
 	smallMax  = 64 << 10  // a larger piece is worth a call of its own
 	sieveMax  = 256 << 10 // bytes of a call with gaps, which has them in memory once more
@@ -57,6 +64,7 @@ type call struct {
 	first, end int // in run.parts
 	numbers    int // of requests that end in it
 	gaps       bool
+	lists      bool // a piece of a list is among them
 }
 
 // rising tells whether the draft's pieces are in ascending order and apart.
@@ -72,7 +80,10 @@ func (d *Draft) rising() bool {
 // collectLocked takes the queue's first drafts into the run: as many as one run may hold, and none
 // that must wait for a write of its slot elsewhere.
 func (r *run) collectLocked(q *queue, mergeMax int64) {
-	bytes, pieces, stretch := int64(0), 0, true
+	bytes, pieces, stretch, most := int64(0), 0, true, q.most
+	if most == 0 {
+		most = piecesMax
+	}
 	for d := q.drafts.First(); d != nil; d = d.inQueue.Next() {
 		if n := len(r.drafts); n > 0 {
 			b := d.before
@@ -81,7 +92,7 @@ func (r *run) collectLocked(q *queue, mergeMax int64) {
 			if stretch {
 				room = runMax
 			}
-			if bytes+d.size > room || pieces+len(d.pieces) > piecesMax ||
+			if bytes+d.size > room || pieces+len(d.pieces) > most ||
 				b != nil && !(b.flying && b.pub.Object == q.obj) {
 				break
 			}
@@ -106,7 +117,7 @@ func (r *run) arrange() int {
 		r.calls = r.calls[:0]
 		return n
 	}
-	for {
+	for looks := 1; ; looks++ {
 		r.sort(n)
 		cut := r.overlap(n)
 		if cut == n {
@@ -115,7 +126,20 @@ func (r *run) arrange() int {
 		if cut == n {
 			return n
 		}
+		if looks > looksMax { // one look may find no more than the last of many that overlap
+			cut = min(cut, n/2)
+		}
 		n = cut
+	}
+}
+
+// learn tells the queue at how many pieces its next run looks: twice as many as this one could
+// write of those that it has collected.
+func (r *run) learn(q *queue, n int) {
+	if n < len(r.drafts) {
+		q.most = max(2*len(r.parts), piecesMin)
+	} else if q.most > 0 {
+		q.most = min(2*q.most, piecesMax)
 	}
 }
 
@@ -177,12 +201,13 @@ func (r *run) divide(n int) int {
 	begin := 0
 	for i := range r.parts {
 		p, c := &r.parts[i], &r.calls[len(r.calls)-1]
-		if i > begin && !r.joins(c, p) {
+		list := len(r.drafts[p.draft].pieces) > 1
+		if i > begin && (!r.joins(c, p) || (c.lists || list) && !r.together(c, p)) {
 			r.calls, begin = append(r.calls, call{first: i}), i
 			c = &r.calls[len(r.calls)-1]
 		}
 		c.gaps = c.gaps || i > begin && p.off > r.parts[i-1].end
-		c.end = i + 1
+		c.end, c.lists = i+1, c.lists || list
 		if r.drafts[p.draft].endsWith(p) {
 			c.numbers++
 		}
@@ -207,6 +232,16 @@ func (r *run) joins(c *call, p *part) bool {
 	}
 	return gap < gapMax && length <= most && c.numbers < stripe.StampsMax &&
 		(gap == 0 || p.end-p.off < smallMax && last.end-last.off < smallMax)
+}
+
+// together tells whether one member of the backing has all of a call, and of a part behind it.
+func (r *run) together(c *call, p *part) bool {
+	if r.placer == nil {
+		return true
+	}
+	begin := r.parts[c.first].off
+	_, n := r.placer.Place(r.drafts[0].id(), begin)
+	return p.end-begin <= n
 }
 
 // endsWith tells whether a part is the draft's last one, with which its number goes.
@@ -282,6 +317,7 @@ func (r *run) writeLane(lane int, backing Backing, id index.Key, first []wire.St
 			continue
 		}
 		if err := r.ways[lane].write(r, c, backing, id, first); err != nil {
+			r.next.Store(int64(len(r.calls))) // all will be sent again
 			return err
 		}
 	}
@@ -292,24 +328,41 @@ type exchange struct {
 	bufs   [][]byte
 	sums   []uint32
 	stamps []wire.Stamp
-	room   []byte    // to read into
+	room   *[]byte   // to read into, during a call with gaps
 	old    []byte    // what is there, from the first part of a call with gaps on
 	one    [1][]byte // that is read
 }
 
+// rooms are memory to read into.
+var rooms = sync.Pool{New: func() any {
+	b := make([]byte, sieveMax+2*memory.BlockBytes)
+	return &b
+}}
+
 // write makes a call of a run.
 func (x *exchange) write(r *run, c *call, backing Backing, id index.Key,
 	first []wire.Stamp) error {
+	defer x.leaveRoom()
 	if c.gaps && x.read(r, c, backing, id) != nil {
 		return x.writeEach(r, c, backing, id, first)
 	}
 	return x.writeParts(r, c, backing, id, first)
 }
 
-// writeEach makes a call of each part: what is in the gaps cannot be read, and the backing may know
-// better what to do.
+func (x *exchange) leaveRoom() {
+	if x.room != nil {
+		rooms.Put(x.room)
+	}
+	x.room, x.old, x.one[0] = nil, nil, nil
+}
+
+// writeEach makes a call of each part, in the order of the queue, as numbers must go: what is in the
+// gaps cannot be read, and the backing may know better what to do.
 func (x *exchange) writeEach(r *run, c *call, backing Backing, id index.Key,
 	first []wire.Stamp) error {
+	slices.SortFunc(r.parts[c.first:c.end], func(a, b part) int {
+		return cmp.Or(cmp.Compare(a.draft, b.draft), cmp.Compare(a.piece, b.piece))
+	})
 	for i := c.first; i < c.end; i++ {
 		if err := x.writeParts(r, &call{first: i, end: i + 1}, backing, id, first); err != nil {
 			return err
@@ -345,10 +398,8 @@ func (x *exchange) read(r *run, c *call, backing Backing, id index.Key) error {
 	from := r.parts[c.first].off &^ (memory.BlockBytes - 1)
 	skip := r.parts[c.first].off - from
 	n := (r.parts[c.end-1].end - from + memory.BlockBytes - 1) &^ (memory.BlockBytes - 1)
-	if x.room == nil {
-		x.room = make([]byte, sieveMax+2*memory.BlockBytes)
-	}
-	x.one[0], x.old = x.room[:n], x.room[skip:n]
+	x.room = rooms.Get().(*[]byte)
+	x.one[0], x.old = (*x.room)[:n], (*x.room)[skip:n]
 	x.sums = slices.Grow(x.sums[:0], int(n/memory.BlockBytes))[:n/memory.BlockBytes]
 	return backing.ReadSums(context.Background(), id, x.one[:], from, x.sums)
 }

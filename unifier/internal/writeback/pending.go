@@ -93,7 +93,7 @@ func (w *Writer) forgetLocked(d *Draft) {
 	}
 	if q.drafts.Empty() {
 		delete(w.queues, d.id())
-		q.obj, q.row = nil, 0
+		q.obj, q.row, q.most = nil, 0, 0
 		w.freeQueues.Put(q)
 	}
 	w.leaveSlotLocked(d)

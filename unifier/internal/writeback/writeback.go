@@ -68,6 +68,7 @@ type Writer struct {
 	backing  Backing
 	admitter stripe.Admitter // nil: the backing is none
 	keeper   keeper          // the same
+	placer   stripe.Placer   // of a backing of several members; nil: it is one place
 
 	mergeMax int64 // bytes of a run that is not one stretch
 
@@ -155,10 +156,12 @@ type queue struct {
 	bytes    int64           // of the drafts
 	row      int64           // bytes that were written one behind the other, up to the last draft
 	full     bool            // see fullLocked
+	most     int             // pieces that the next run looks at; 0: piecesMax
 }
 
 // run is what is written back of one object in one step: see merge.go.
 type run struct {
+	placer stripe.Placer // as the writer's
 	drafts []*Draft
 	parts  []part // the drafts' pieces by offset, unless there is one whose pieces do not rise
 	calls  []call // likewise
@@ -180,6 +183,9 @@ func New(cfg Config, x *index.Index, backing Backing) *Writer {
 	}
 	w.admitter, _ = backing.(stripe.Admitter)
 	w.keeper, _ = backing.(keeper)
+	if p, ok := backing.(stripe.Placer); ok && p.Members() > 1 {
+		w.placer = p
+	}
 	if cfg.DirtyBytes > 0 {
 		w.dirty = gate.New(gate.Options{Bytes: cfg.DirtyBytes})
 		w.mergeMax = cfg.DirtyBytes / 2
