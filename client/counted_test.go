@@ -227,6 +227,18 @@ func TestALoneClientRarelyAsks(t *testing.T) {
 	afterwards(t, svc, fs, len(data))
 }
 
+// wantQuiet demands that what is known is not asked for again. On a busy machine the names may be
+// told meanwhile, in the background, which makes one look necessary, but not a second one.
+func wantQuiet(t *testing.T, what string, svc *counting, again func()) {
+	t.Helper()
+	for range 2 {
+		if len(svc.during(again)) == 0 {
+			return
+		}
+	}
+	wantCalls(t, what, svc.during(again), nil)
+}
+
 // afterwards counts what is done with 100 files that this client has made.
 func afterwards(t *testing.T, svc *counting, fs *FS, size int) {
 	ctx := context.Background()
@@ -248,9 +260,9 @@ func afterwards(t *testing.T, svc *counting, fs *FS, size int) {
 		}
 	}
 	absent()
-	wantCalls(t, "stat, again", svc.during(stat), nil)
-	wantCalls(t, "an absent name, again", svc.during(absent), nil)
-	wantCalls(t, "readdir, again", svc.during(list), nil)
+	wantQuiet(t, "stat, again", svc, stat)
+	wantQuiet(t, "an absent name, again", svc, absent)
+	wantQuiet(t, "readdir, again", svc, list)
 	must(t, fs.SyncNames(ctx)) // so that the service knows of the file
 	wantCalls(t, "an attribute that is not there", svc.during(func() {
 		a, err := fs.Stat(ctx, "/d/1")

@@ -110,7 +110,7 @@ func TestManyOverlappingWrites(t *testing.T) {
 		r.ok(r.Settle(r.ctx, Key{}, 0, 0))
 		took := time.Since(begun)
 		t.Log(x.name, x.n, took)
-		if took > 2*time.Second {
+		if took > 30*time.Second { // half a second, where nothing else runs; looking at all took minutes
 			t.Errorf("%s: %d writes took %v", x.name, x.n, took)
 		}
 	}
@@ -126,6 +126,21 @@ func TestNumbersKeepTheirOrderWithoutGaps(t *testing.T) {
 	defer r.store.Inject(fault.Rule{Ops: fault.Read, Err: errs.Corrupt, Count: 1})()
 	r.host.dieIn(1)
 	if r.Settle(r.ctx, alpha, 0, testUnit) == nil {
+		t.Fatal("the host has not died")
+	}
+	if applied := r.crash(); !applied[slot(1, 1)] || applied[slot(1, 2)] {
+		t.Fatalf("the store has %v", applied)
+	}
+}
+
+// Two writes of one slot that lie apart, the later one in front: after a crash between the two the
+// later number must not be there without the earlier one, which would be taken for a repeat.
+func TestNumbersOfASlotKeepTheirOrder(t *testing.T) {
+	r := newBack(t)
+	r.stamped(alpha, 10*testUnit, fill1(100, 1), slot(1, 1), stripe.Volatile)
+	r.stamped(alpha, 0, fill1(100, 2), slot(1, 2), stripe.Volatile)
+	r.host.dieIn(1)
+	if r.Settle(r.ctx, alpha, 0, 11*testUnit) == nil {
 		t.Fatal("the host has not died")
 	}
 	if applied := r.crash(); !applied[slot(1, 1)] || applied[slot(1, 2)] {

@@ -27,15 +27,15 @@ import (
 //     order; calls with numbers are made when all others are over, in their order: when the number
 //     is noted all of the write is there. A write whose pieces are in another order goes alone.
 //   - Of two writes of one slot the later one's number does not go before the earlier one's.
-//   - Members of a backing take their parts of a call in any order, and each notes the numbers. So a
-//     call that has pieces of lists does not go over the end of a member.
+//   - Members of a backing take their parts of a call in any order, and each notes the numbers. So
+//     a call that has pieces of lists does not go over the end of a member.
 //   - What a crash cuts off in the middle is sent again as a whole, over the same bytes.
 //
 // Programs of several processes are not in step: what fills a gap may be pending behind all that
 // another process has written. So a run that is not one stretch is large: it may have half of what
-// may be pending. Its pieces are sorted under the lock: some milliseconds for piecesMax. Where writes
-// overlap, most of what was sorted has to wait: the next run looks at twice as much as could be
-// written, so that what is sorted stays in proportion to what is written.
+// may be pending. Its pieces are sorted under the lock: some ten milliseconds for piecesMax. Where
+// writes overlap, most of what was sorted has to wait: the next run looks at twice as much as could
+// be written, so that what is sorted stays in proportion to what is written.
 //
 // Pieces of a few bytes with gaps of a few bytes, as a column of a matrix has them, share blocks of
 // the store, which would read and write each block once for each piece. So a call may have small
@@ -356,8 +356,8 @@ func (x *exchange) leaveRoom() {
 	x.room, x.old, x.one[0] = nil, nil, nil
 }
 
-// writeEach makes a call of each part, in the order of the queue, as numbers must go: what is in the
-// gaps cannot be read, and the backing may know better what to do.
+// writeEach makes a call of each part, in the order of the queue, as numbers must go: what is in
+// the gaps cannot be read, and the backing may know better what to do.
 func (x *exchange) writeEach(r *run, c *call, backing Backing, id index.Key,
 	first []wire.Stamp) error {
 	slices.SortFunc(r.parts[c.first:c.end], func(a, b part) int {
