@@ -155,8 +155,20 @@ func (r *rig) run(t *testing.T, g *vmtest.Guest, format string, args ...any) str
 	return out
 }
 
-// try is run for who wants to know how it failed, and for goroutines.
-func (r *rig) try(t *testing.T, g *vmtest.Guest, script string) (string, error) {
+// try is run for who wants to know how it failed, and for goroutines. On a busy machine a guest may
+// be too slow for a handshake; a command that has not reached the cluster is typed again.
+func (r *rig) try(t *testing.T, g *vmtest.Guest, script string) (out string, err error) {
+	for range 5 {
+		out, err = r.tryOnce(t, g, script)
+		if err == nil || !strings.Contains(err.Error(), "Is the cluster running at") {
+			break
+		}
+		t.Log("not reached: ", err)
+	}
+	return out, err
+}
+
+func (r *rig) tryOnce(t *testing.T, g *vmtest.Guest, script string) (string, error) {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	res, err := g.Exec(ctx, vmtest.Command{Script: script, Limit: patience,
