@@ -14,6 +14,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/sluice-storage/sluice/nbd"
 	"github.com/sluice-storage/sluice/nbd/diskexport"
 	"github.com/sluice-storage/sluice/nbd/memexport"
@@ -261,6 +263,37 @@ func TestQemuImg(t *testing.T) {
 		s.run("qemu-img", "bench", "-f", "raw", "-c", "2000", "-d", "32", "-s", "4096", uri)
 		s.run("qemu-img", "bench", "-w", "--flush-interval=100", "-f", "raw", "-c", "1000",
 			"-d", "16", uri)
+	})
+}
+
+// TestHalfCachedDisk: the kernel has the first mebibyte of the disk in memory and nothing else. A
+// read that ends behind it is answered by a piece of the file and by one that is read first. The
+// client sends nothing more before it has both.
+func TestHalfCachedDisk(t *testing.T) {
+	eachSite(t, "qemu-io", func(t *testing.T, s *site, uri string) {
+		s.run("qemu-io", "-f", "raw", "-c", "write -P 7 0 4M", "-c", "flush", uri)
+		disk, err := os.Open(filepath.Join(s.dir, "disk"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer disk.Close()
+		fd := int(disk.Fd())
+		for _, err := range []error{
+			disk.Sync(),
+			unix.Fadvise(fd, 0, 0, unix.FADV_DONTNEED),
+			unix.Fadvise(fd, 0, 0, unix.FADV_RANDOM), // no reading ahead
+		} {
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, err := disk.ReadAt(make([]byte, 1<<20), 0); err != nil {
+			t.Fatal(err)
+		}
+		out := s.run("qemu-io", "-f", "raw", "-c", "read -P 7 0 1088k", uri)
+		if strings.Contains(strings.ToLower(out), "fail") {
+			t.Errorf("%s", out)
+		}
 	})
 }
 

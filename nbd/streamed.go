@@ -94,9 +94,9 @@ func (s *sink) Deliver(p Piece) error {
 	part.more = s.left > 0 || s.files
 	r.entered++ // it holds the connection open until it has left
 	r.queue = append(r.queue, part)
-	if s.left == 0 && s.files {
+	if s.left == 0 && s.files && p.Lent == nil {
 		r.mu.Unlock() // the request itself follows at once, and takes it along
-		return nil
+		return nil    // what is lent leaves now: the export may wait for it before it ends
 	}
 	r.flushAndUnlock()
 	return nil
