@@ -254,7 +254,7 @@ const (
 	laneCalls = 4 // for each lane, so that it is worth a goroutine
 )
 
-// writeMerged makes the calls of a run of several drafts: those that carry no number at once, then
+// writeMerged makes the calls of a run: those that carry no number at once, then
 // the others in their order.
 func (r *run) writeMerged(backing Backing, id index.Key) error {
 	first := r.stamps[:1:1]

@@ -19,8 +19,8 @@
 // It calls the index and the memory below it, and nothing above. Loss of pending writes is told by
 // Losses and Config.OnLoss.
 //
-// Read draft.go and publish.go first (life of a write), then pending.go and flush.go, and since.go
-// (what comes again after a loss).
+// Read draft.go and publish.go first (life of a write), then pending.go, flush.go and merge.go (in
+// which order what goes to the backing), and since.go (what comes again after a loss).
 package writeback
 
 import (
@@ -213,7 +213,7 @@ func (w *Writer) Promised() int64 { return w.promised.Load() }
 
 // Stats describe a writer at one moment.
 type Stats struct {
-	Flushes  uint64 // writes of pending data
+	Flushes  uint64 // runs of pending data: see merge.go
 	Flushed  uint64 // requests that were written so
 	Losses   uint64 // times that pending writes were lost
 	Dirty    int64  // bytes pending now
