@@ -10,10 +10,23 @@ import stat as _stat
 import threading
 import weakref
 from ctypes import byref
-from typing import IO, Any, Iterator, List, NamedTuple, NoReturn, Optional, Sequence, Union
+from typing import (
+    IO,
+    Any,
+    Callable,
+    Iterator,
+    List,
+    NamedTuple,
+    NoReturn,
+    Optional,
+    Sequence,
+    Tuple,
+    Union,
+)
 
 from . import _lib
 from ._access import Access, Transfer
+from ._array import Array
 from ._call import Calls
 
 Path = Union[str, "os.PathLike[str]"]
@@ -96,7 +109,9 @@ class File(io.RawIOBase):
                  layout: Optional[Layout] = None, permissions: int = 0o666) -> None:
         self._handle: int = 0
         super().__init__()
-        self._lib, self._fs, self.name, self.mode = fs._lib, fs, os.fspath(path), mode
+        self._lib: _lib.Library = fs._lib
+        self.name: str = os.fspath(path)
+        self._fs, self.mode = fs, mode
         self._calls = fs._calls
         flags = _flags(mode)
         self._reads = flags & os.O_ACCMODE != os.O_WRONLY
@@ -354,6 +369,43 @@ def _flags(mode: str) -> int:
     return flags
 
 
+def _array_mode(mode: str) -> str:
+    if mode not in ("r", "r+"):
+        raise ValueError(f"mode {mode!r}: an array is opened with 'r' or 'r+'")
+    return mode[0] + "b" + mode[1:]
+
+
+def _described(shape: Any, dtype: Any, order: str) -> Tuple[Any, Any, int]:
+    """An array's dtype, the counts of its axes, and its flags."""
+    import numpy
+
+    if order not in ("C", "F"):
+        raise ValueError(f"order {order!r}: it is 'C' or 'F'")
+    counts = tuple(shape) if hasattr(shape, "__iter__") else (shape,)
+    c = (ctypes.c_int64 * len(counts))(*(_lib.int64(n) for n in counts))
+    kind = numpy.dtype(dtype)
+    if kind.hasobject:
+        raise TypeError("elements that refer to objects of Python are not in files")
+    return kind, c, _lib.FORTRAN if order == "F" else 0
+
+
+def _descr(kind: Any) -> bytes:
+    """What the header of a .npy file says of a dtype."""
+    import numpy
+
+    headers: Any = numpy.lib.format
+    return str(headers.dtype_to_descr(kind)).encode()
+
+
+def _made(file: File, make: Callable[[], Array]) -> Array:
+    """What make makes of the file, which is closed if it cannot be made."""
+    try:
+        return make()
+    except BaseException:
+        file.close()
+        raise
+
+
 class FileSystem:
     """A connection to a cluster. Safe for use by many threads."""
 
@@ -476,6 +528,35 @@ class FileSystem:
     def file(self, path: Path, mode: str = "rb", **options: Any) -> File:
         """open without a buffer."""
         return File(self, path, mode, **options)
+
+    # ---- arrays
+
+    def array(self, path: Path, mode: str = "r") -> Array:
+        """An array in a .npy file: "r", or "r+" to write parts, too. See Array."""
+        file = File(self, path, _array_mode(mode))
+        return _made(file, lambda: Array(file, self._lib.array_open(file._handle)))
+
+    def create_array(self, path: Path, shape: Any, dtype: Any = float, order: str = "C", *,
+                     layout: Optional[Layout] = None) -> Array:
+        """A new .npy file of zeroes. What the file held is lost, unless the array cannot be."""
+        kind, counts, flags = _described(shape, dtype, order)
+        new = layout is not None or not self.exists(path)
+        file = File(self, path, "wb+" if new else "rb+", layout=layout)
+        try:
+            return _made(file, lambda: Array(file, self._lib.array_create(
+                file._handle, _descr(kind), len(counts), counts, flags), kind))
+        except OSError:
+            if new and not self.stat(path).size:
+                self.remove(path)
+            raise
+
+    def raw_array(self, path: Path, shape: Any, dtype: Any = float, offset: int = 0,
+                  order: str = "C", mode: str = "r") -> Array:
+        """An array without a header, which begins at an offset of a file that is there."""
+        kind, counts, flags = _described(shape, dtype, order)
+        file = File(self, path, _array_mode(mode))
+        return _made(file, lambda: Array(file, self._lib.array_raw(
+            file._handle, _lib.int64(offset), _descr(kind), len(counts), counts, flags), kind))
 
     def read_bytes(self, path: Path) -> bytes:
         with self.file(path) as f:

@@ -145,6 +145,31 @@ class Statfs(Structure):
     ]
 
 
+AXES, DTYPE_BYTES = 64, 128
+
+
+class ArrayInfo(Structure):
+    _fields_ = [
+        ("size", c_uint32),
+        ("axes", c_uint32),
+        ("shape", c_int64 * AXES),
+        ("element", c_uint64),
+        ("offset", c_int64),
+        ("bytes", c_int64),
+        ("flags", c_uint32),
+        ("reserved", c_uint32),
+        ("dtype", c_char * DTYPE_BYTES),
+    ]
+
+
+class Slice(Structure):
+    _fields_ = [("start", c_int64), ("count", c_int64), ("step", c_int64)]
+
+
+class Tiling(Structure):
+    _fields_ = [("size", c_uint32), ("flags", c_uint32), ("shape", c_void_p), ("ghost", c_void_p)]
+
+
 def whole(kind: Any, value: Any) -> int:
     """A number that a type of C can hold. ctypes would cut others off, to some other number."""
     n: int = operator.index(value)
@@ -164,6 +189,8 @@ TRUST_LOCAL = 1
 LOCK_EXCLUSIVE, LOCK_TRY = 1, 2
 NOREPLACE, EXCHANGE = 1, 2
 WIDTH_ALL = 65535
+FORTRAN = 1
+WRAP, COLUMN_MAJOR = 1, 2
 
 _handle, _text = c_void_p, c_char_p
 
@@ -192,6 +219,20 @@ _FUNCTIONS: dict[str, tuple[Any, List[Any]]] = {
     "submit": (c_int, [_handle, POINTER(Request), c_uint]),
     "complete": (c_int, [_handle, POINTER(CCompletion), c_uint, c_uint, c_int]),
     "queue_destroy": (c_int, [_handle]),
+    "array_open": (_handle, [_handle]),
+    "array_create": (_handle, [_handle, _text, c_uint, POINTER(c_int64), c_uint]),
+    "array_raw": (_handle, [_handle, c_int64, _text, c_uint, POINTER(c_int64), c_uint]),
+    "array_close": (c_int, [_handle]),
+    "array_sync": (c_int, [_handle]),
+    "array_info": (c_int, [_handle, POINTER(ArrayInfo)]),
+    "array_read": (c_ssize_t, [_handle, POINTER(Slice), c_void_p, POINTER(c_int64)]),
+    "array_write": (c_ssize_t, [_handle, POINTER(Slice), c_void_p, POINTER(c_int64)]),
+    "array_grid": (c_int, [_handle, POINTER(Tiling), POINTER(c_int64)]),
+    "array_tile_box": (c_ssize_t, [_handle, POINTER(Tiling), POINTER(c_int64), POINTER(c_int64),
+                                   POINTER(c_int64)]),
+    "array_read_tile": (c_ssize_t, [_handle, POINTER(Tiling), POINTER(c_int64), c_void_p, c_size_t]),
+    "array_write_tile": (c_ssize_t, [_handle, POINTER(Tiling), POINTER(c_int64), c_void_p,
+                                     c_size_t]),
     "stat": (c_int, [_handle, _text, POINTER(CStat)]),
     "lstat": (c_int, [_handle, _text, POINTER(CStat)]),
     "fstat": (c_int, [_handle, POINTER(CStat)]),
