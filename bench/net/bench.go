@@ -4,7 +4,7 @@
 // It starts no process and opens no provider: package main does. Read cases.go first, then call.go
 // (a contender), serve.go and handler.go (the other process, whose jobs are in jobs.go), layers.go
 // and mover.go (cases of their own), copy.go (the ceiling of shared memory), sweeps.go (the
-// papers' figures by size), figures.go (what is
+// papers' figures by size), registering.go (what registered memory costs), figures.go (what is
 // promised) and tune.go. bench.go is what all of them share.
 package net
 

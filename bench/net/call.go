@@ -10,6 +10,7 @@ import (
 	"github.com/sluice-storage/sluice/bench/plain"
 	"github.com/sluice-storage/sluice/fabric"
 	"github.com/sluice-storage/sluice/mem"
+	"github.com/sluice-storage/sluice/mem/regcache"
 	"github.com/sluice-storage/sluice/msg"
 	"github.com/sluice-storage/sluice/seg"
 )
@@ -23,6 +24,8 @@ type Load struct {
 	look  bool   // over shared memory this side looks at reply data, as in the ceiling
 	timed bool   // one at a time, and the figure is the time of one
 	args  serveArgs
+
+	pinning pinning // how data is registered, where it has to be
 }
 
 // Bulk is the load of bulk-1m: large replies, or, by OpTake, large requests, which their receiver
@@ -55,6 +58,7 @@ type caller struct {
 	domain partner.Domain
 	node   *msg.Node
 	conn   *msg.Conn
+	cache  *regcache.Cache // of registrations, where they are kept
 	jobs   []job
 }
 
@@ -62,7 +66,9 @@ type caller struct {
 type job struct {
 	req msg.Request
 	rep msg.Reply
+	mem *msg.Memory // of buf
 	buf []byte
+	use regcache.Use
 }
 
 func (c *caller) open(ctx context.Context) (err error) {
@@ -105,6 +111,9 @@ func (c *caller) allocate() (err error) {
 		}
 		return nil
 	}
+	if l.pinning != forLife {
+		return c.ownMemory()
+	}
 	arena, err := mem.NewArena(l.Depth*l.Size, c.domain.Source)
 	if err != nil {
 		return err
@@ -118,21 +127,28 @@ func (c *caller) allocate() (err error) {
 	copy(all, plain.Touched(l.Depth*l.Size))
 	for i := range c.jobs {
 		from, to := i*l.Size, (i+1)*l.Size
-		buf := all[from:to:to]
-		m := &msg.Memory{Windows: []fabric.Sge{{Buf: buf}}, Access: seg.Contig(0, int64(l.Size))}
-		c.jobs[i] = job{req: msg.Request{Op: l.Op}, buf: buf}
-		if l.Op == OpGive {
-			c.jobs[i].req.In = m
-		} else {
-			c.jobs[i].req.Out = m
-		}
+		c.setJob(i, all[from:to:to])
 	}
 	return nil
+}
+
+// setJob makes buf the data of a request.
+func (c *caller) setJob(i int, buf []byte) {
+	m := &msg.Memory{Windows: []fabric.Sge{{Buf: buf}}, Access: seg.Contig(0, int64(len(buf)))}
+	c.jobs[i] = job{req: msg.Request{Op: c.load.Op}, mem: m, buf: buf}
+	if c.load.Op == OpGive {
+		c.jobs[i].req.In = m
+	} else {
+		c.jobs[i].req.Out = m
+	}
 }
 
 // call is one request.
 func (c *caller) call(ctx context.Context, worker int) error {
 	j := &c.jobs[worker]
+	if c.load.pinning != forLife {
+		return c.callPinned(ctx, j)
+	}
 	err := c.conn.Call(ctx, &j.req, &j.rep)
 	if err == nil && c.load.look {
 		touch(j.buf)

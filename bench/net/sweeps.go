@@ -44,6 +44,14 @@ func (b *Bench) sweeps() []bench.Case {
 		4 * bench.MiB} {
 		cases = append(cases, b.inPieces(n))
 	}
+	for _, n := range []int{16 * bench.KiB, 64 * bench.KiB, 256 * bench.KiB, bench.MiB} {
+		cases = append(cases, b.pinned("pinned-latency", n, 1, bench.Latency),
+			b.pinned("pinned-throughput", n, 4, bench.Bandwidth))
+	}
+	for _, n := range []int{4 * bench.KiB, 16 * bench.KiB, 64 * bench.KiB, 256 * bench.KiB,
+		bench.MiB} {
+		cases = append(cases, b.registering(n))
+	}
 	return cases
 }
 

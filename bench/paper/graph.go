@@ -117,13 +117,16 @@ func megabytes(name, provider string) Cell {
 }
 
 // minus is the difference of two figures.
-func minus(a, b Cell) Cell {
+func minus(a, b Cell) Cell { return plus(a, scaled(b, -1)) }
+
+// plus is their sum.
+func plus(a, b Cell) Cell {
 	return func(rows bench.Rows) *bench.Mark {
 		x, y := a(rows), b(rows)
 		if x == nil || y == nil {
 			return nil
 		}
-		v := x.Value - y.Value
+		v := x.Value + y.Value
 		return &bench.Mark{Value: v, Low: v, High: v}
 	}
 }

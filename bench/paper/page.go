@@ -93,7 +93,7 @@ host they say how ways compare, not how fast a cluster is.
 `
 
 // Page puts outcomes into the page of all experiments: sections that were not run stay as they are
-// in old.
+// in old, also those that this host has no device for.
 func Page(old string, outcomes []Outcome) string {
 	sections := map[string]string{}
 	for _, part := range strings.Split(old, "\n## ")[1:] {
@@ -102,7 +102,11 @@ func Page(old string, outcomes []Outcome) string {
 		sections[first] = "## " + strings.TrimRight(part, "\n") + "\n\n"
 	}
 	for i := range outcomes {
-		sections[outcomes[i].Name] = outcomes[i].markdown()
+		o := &outcomes[i]
+		if o.CannotBe == NoDevice && sections[o.Name] != "" {
+			continue
+		}
+		sections[o.Name] = o.markdown()
 	}
 	var b strings.Builder
 	b.WriteString(pageHead)

@@ -39,6 +39,7 @@ type Experiment struct {
 	Says     string  // what the paper found: the shape, in a sentence
 	Claims   []Claim // what it reported, in numbers
 	Differs  string  // what is another here
+	Device   bool    // only a host with an RDMA device can run it, see On
 	CannotBe string  // why it cannot be run here; "": it can
 }
 
@@ -59,6 +60,18 @@ type Part struct {
 // All are the experiments, paper by paper.
 func All() []Experiment {
 	return slices.Concat(message(), pvfs(), pvfsTransfers(), unifier(), exio(), block(), blockSends())
+}
+
+// NoDevice says why an experiment that needs a device is not run on a host without one.
+const NoDevice = "It needs an RDMA device, whose memory is registered: this host has none. " +
+	"In the virtual machines of docs/ops/vmlab.md there is an emulated one."
+
+// On is the experiment on a host with a device, or without.
+func (e Experiment) On(device bool) Experiment {
+	if e.Device && !device {
+		e.CannotBe = NoDevice
+	}
+	return e
 }
 
 // Find is the experiment of a name, whatever its case.

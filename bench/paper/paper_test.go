@@ -22,9 +22,10 @@ import (
 
 // cases are those that experiments choose among; those of fabric need a peer that says what it has.
 func cases() map[string][]bench.Case {
-	net := &benchnet.Bench{Providers: []string{benchnet.TCP, benchnet.Shm}, Sweeps: true}
-	iod := &benchiod.Bench{Providers: net.Providers, Net: net, Store: &benchstore.Bench{}}
-	own, local := &Files{Providers: net.Providers}, &Local{Memory: "here"}
+	two := []string{benchnet.TCP, benchnet.Shm}
+	net := &benchnet.Bench{Providers: append(two, benchnet.Verbs), Sweeps: true}
+	iod := &benchiod.Bench{Providers: two, Net: net, Store: &benchstore.Bench{}}
+	own, local := &Files{Providers: two}, &Local{Memory: "here"}
 	return map[string][]bench.Case{"net": net.Cases(), "iod": iod.Cases(), OwnBench: own.Cases(),
 		LocalBench: local.Cases(), "nbd": blockCases()}
 }
@@ -248,7 +249,8 @@ func TestPageKeepsWhatIsNotRun(t *testing.T) {
 	two, _ := Find("M13")
 	page := Page("", []Outcome{one.Outcome([]bench.Row{{Case: "tile-read", Provider: "shm, vector",
 		Value: 123, Unit: "MB/s"}}, "sluice bench paper P13")})
-	page = Page(page, []Outcome{two.Outcome(nil, "")})
+	without := two.On(false)
+	page = Page(page, []Outcome{without.Outcome(nil, "")})
 	for _, want := range []string{"# The papers' experiments\n", "## M13, M14, M15, M16: ",
 		"It cannot be run here. ", "## P13: tiles", "| read | 123 |",
 		"`sluice bench paper P13`",
@@ -262,5 +264,13 @@ func TestPageKeepsWhatIsNotRun(t *testing.T) {
 	}
 	if again := Page(page, nil); again != page {
 		t.Errorf("a page that nothing was added to has changed:\n%s", again)
+	}
+	// What was measured on a host that has the device outlives a run on one that has none.
+	on := two.On(true)
+	page = Page(page, []Outcome{on.Outcome([]bench.Row{{Case: "pinned-latency-16k",
+		Provider: "verbs, cached", Value: 456, Unit: "us"}}, "sluice bench paper M13")})
+	if kept := Page(page, []Outcome{without.Outcome(nil, "")}); kept != page ||
+		!strings.Contains(page, "456") || strings.Contains(page, NoDevice) {
+		t.Errorf("not kept:\n%s", kept)
 	}
 }

@@ -127,9 +127,9 @@ func table(g *bench.Chart) [][]string {
 }
 
 // WriteList prints a line for each experiment.
-func WriteList(w io.Writer) error {
+func WriteList(w io.Writer, all []Experiment) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	for _, e := range All() {
+	for _, e := range all {
 		how := "cannot be run here: see sluice bench paper " + e.Name
 		if e.CannotBe == "" {
 			how = "by bench " + e.Parts[0].Bench

@@ -52,7 +52,8 @@ said: mostly that everything runs on one host.
 ls lists them, and says which cannot be run here and why. They are cases of the other benches, and
 some of their own. One takes 40 seconds, all of them 11 minutes; what there was no time for is said
 at the end. With --markdown a page of all of them is written; sections of experiments that are not
-run stay as they are. With --plots each is drawn as NAME.svg, and its figures are in NAME.json.`,
+run stay as they are, and so do those that need a device that this host lacks. With --plots each is
+drawn as NAME.svg, and its figures are in NAME.json.`,
 		Example: `  sluice bench paper ls
   sluice bench paper P13
   sluice bench paper M7 X5 --plots plots
@@ -85,16 +86,15 @@ func (f *paperFlags) benchPaper(args []string) error {
 	if len(args) == 1 && args[0] == "ls" {
 		return f.listPapers()
 	}
-	var chosen []paper.Experiment
-	for _, name := range args {
-		e, ok := paper.Find(name)
-		switch {
-		case len(args) == 1 && name == "all":
-			chosen = paper.All()
-		case !ok:
-			return refuse("there is no experiment "+name, "See: sluice bench paper ls")
-		default:
-			chosen = append(chosen, e)
+	chosen := allPapers()
+	if len(args) != 1 || args[0] != "all" {
+		chosen = nil
+		for _, name := range args {
+			e, ok := paper.Find(name)
+			if !ok {
+				return refuse("there is no experiment "+name, "See: sluice bench paper ls")
+			}
+			chosen = append(chosen, e.On(verbsMissing() == ""))
 		}
 	}
 	if err := f.check(filepath.Join(f.plots, "x")); err != nil {
@@ -106,6 +106,15 @@ func (f *paperFlags) benchPaper(args []string) error {
 		failed = errors.Join(failed, printJSON(f.cmd, outcomes))
 	}
 	return errors.Join(failed, f.writePage(outcomes))
+}
+
+// allPapers are the experiments as they are on this host.
+func allPapers() []paper.Experiment {
+	all, device := paper.All(), verbsMissing() == ""
+	for i := range all {
+		all[i] = all[i].On(device)
+	}
+	return all
 }
 
 // total is how long all of them may take.
@@ -181,10 +190,10 @@ func (f *paperFlags) needs(e *paper.Experiment) bool {
 
 func (f *paperFlags) listPapers() error {
 	if !f.json {
-		return paper.WriteList(f.cmd.OutOrStdout())
+		return paper.WriteList(f.cmd.OutOrStdout(), allPapers())
 	}
 	list := []paper.Outcome{}
-	for _, e := range paper.All() {
+	for _, e := range allPapers() {
 		list = append(list, e.Outcome(nil, "sluice bench paper "+e.Name))
 	}
 	return printJSON(f.cmd, list)

@@ -146,7 +146,7 @@ func benchTable() []layer {
 		{"bench/tune", []string{"bench", "msg"}}, // the file that servers and clients read
 		{"bench/net", []string{
 			"bench", "bench/fabric", "bench/partner", "bench/plain", "bench/tune", "fabric", "mem",
-			"mover", "msg", "msg/tune", "peer"}},
+			"mem/regcache", "mover", "msg", "msg/tune", "peer"}},
 		{"bench/transfer", []string{"bench", "bench/partner", "exio"}},
 		{"bench/store", []string{"bench", "bench/partner", "stripe"}},
 		{"bench/iod", []string{
