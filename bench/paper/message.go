@@ -6,8 +6,9 @@ const (
 	oneHost = "Both processes share one host: shared memory and loopback TCP stand where the " +
 		"paper has two hosts and a network card. Ratios compare, microseconds do not. "
 	inGuest = "Between two processes of one host that has an RDMA device, or a virtual machine with " +
-		"an emulated one (docs/ops/vmlab.md): there the device is the processor, which copies, so " +
-		"that moving data is slow beside registering it. "
+		"an emulated one (docs/ops/vmlab.md): there the device is the processor, which copies (and " +
+		"which is emulated too, where there is no KVM), so that moving data is slow beside " +
+		"registering it. "
 )
 
 // Words for axes and units.
