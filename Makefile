@@ -35,12 +35,20 @@ BENCHFLAGS  ?=
 # The same flags for everything, so that builds and tests share what is compiled.
 export GOFLAGS := $(GOFLAGS) -trimpath
 
-# Where goroutines share state. The rest is pure code that the plain run covers. Under the race
-# detector pebble takes minutes to compile, and clients, endless crashes of servers and sockets take
-# minutes to run: of clients there is a part in `make test`, and all of it in `make check`.
-RACE_QUICK := ./fabric ./fabric/sim ./fabric/tcp ./fabric/shm ./fabric/provider ./fabric/progress ./fabric/hook/meter ./mem/... ./mover ./msg/... ./peer ./unifier/... ./relay ./iod/server ./iod/remote ./kv/memkv ./kv/engine \
-              ./nbd/memexport ./nbd/volumeexport ./client/internal/... ./capi ./internal/supervise ./internal/gate ./internal/wait
-RACE := $(RACE_QUICK) ./client/... ./iod/... ./exio/... ./transfer ./stripe/... ./kv/... ./meta/... ./mount/... ./nbd/... ./bench/...
+# Where goroutines share most state, and where they share any. Under the race detector pebble takes
+# minutes to compile, and clients, endless crashes of servers and sockets take minutes to run: they
+# are in `make check`, a part of the clients also in `make test`.
+RACE_QUICK := ./fabric ./fabric/sim ./fabric/tcp ./fabric/shm ./fabric/progress ./mem/... ./mover ./msg/... \
+              ./unifier/... ./iod/server ./iod/remote ./client/internal/...
+RACE := $(RACE_QUICK) ./fabric/provider ./fabric/hook/meter ./peer ./relay ./capi ./client/... ./iod/... ./exio/... ./transfer ./stripe/... \
+        ./kv/... ./meta/... ./mount/... ./nbd/... ./bench/... ./internal/supervise ./internal/gate ./internal/wait
+
+# `make check` vets. Test binaries without what a debugger reads are linked in half the time; a test
+# that fails prints its stack all the same.
+TEST := $(GO) test -vet=off -ldflags=-w
+
+# Tests of tests, which build packages with mistakes in them: `make check` runs them.
+MUTANTS := MutantsAreFound
 
 # Packages that start processes and mount: they wait a lot, so the others run beside them.
 SYSTEM    := ./systest ./cmd/sluice ./mount
@@ -198,19 +206,19 @@ test: ## runs the tests, and installs what they need before; check, test-mpi and
 test-system test-rest: NICE := 4
 
 test-system:
-	$(call step,tests with processes,$(GO) test -parallel 4 -timeout 60m $(SYSTEM))
-	$(call step,fuzzing a little,$(MAKE) -s fuzz FUZZTIME=8000x FUZZ_GUIDE=)
+	$(call step,tests with processes,$(TEST) -parallel 4 -timeout 60m $(SYSTEM))
+	$(call step,fuzzing a little,$(MAKE) -s fuzz FUZZTIME=2000x FUZZ_GUIDE=)
 
 test-rest:
 	$(call step,format,$(MAKE) -s fmt)
 	$(call step,lint,$(MAKE) -s lint)
-	$(call step,tests,$(GO) test -timeout 60m $$($(GO) list ./... | grep -vE '/($(SYSTEM_RE)|$(LAB_RE)|mpiio)$$'))
+	$(call step,tests,$(TEST) -skip '$(MUTANTS)' -timeout 60m $$($(GO) list ./... | grep -vE '/($(SYSTEM_RE)|$(LAB_RE)|internal/lint|mpiio)$$'))
 	$(call step,tests under the race detector,$(MAKE) -s race RACE='$(RACE_QUICK)' && \
 		$(MAKE) -s race RACE="-run 'Queue|Claim|Recall|Sharer|Successor' ./client")
 
 test-lab:
 	$(call step,tests with virtual machines,SLUICE_VMTEST=$${SLUICE_VMTEST:-$(LAB_MUST)} \
-		$(GO) test -p 1 -timeout 90m $(LAB))
+		$(TEST) -p 1 -timeout 90m $(LAB))
 
 lab: deps ## runs the tests that need virtual machines
 	@$(MAKE) -s test-lab
@@ -219,12 +227,13 @@ test-mpi: ## runs the tests of MPI-IO, and installs MPICH, Open MPI and HDF5 for
 	@$(MAKE) -s deps TOOLS='$(TOOLS) $(MPI_TOOLS)' PACKAGES='$(PACKAGES) $(MPI_PACKAGES)'
 	$(call step,MPI-IO,$(GO) test -timeout 4h $(MPIFLAGS) ./mpiio)
 
-check: ## gofmt, vet, the build without cgo, staticcheck, lint, race
+check: ## gofmt, vet, the build without cgo, staticcheck, lint, mistakes that tests have to find, race
 	@mkdir -p bin; rm -f $(SUMMARY)
 	$(call step,format and vet,$(MAKE) -s fmt vet && $(GO) vet -tags invariants ./...)
 	$(call step,build without cgo,$(MAKE) -s build-pure)
 	$(call step,staticcheck,$(GO) run $(STATICCHECK) ./...)
 	$(call step,lint,$(MAKE) -s lint)
+	$(call step,mistakes that tests have to find,$(TEST) -run '$(MUTANTS)' ./...)
 	$(call step,tests under the race detector,$(MAKE) -s race)
 	@echo "== all passed"; cat $(SUMMARY)
 
@@ -236,16 +245,16 @@ vet:
 	@$(GO) vet ./...
 
 lint:
-	@$(GO) test -count=1 ./internal/lint
+	@$(TEST) -count=1 ./internal/lint
 
 race:
-	@CGO_ENABLED=1 $(GO) test -race -short -tags invariants -timeout 20m $(RACE)
+	@CGO_ENABLED=1 $(TEST) -race -short -tags invariants -timeout 20m $(RACE)
 
 # Every FuzzXxx that there is; each package is compiled once. A fuzzer that ends with its own deadline
 # and no failing input has only run into the end of its time, which the tool reports as a failure.
 fuzz:
 	@for dir in $$(grep -rlE --include='*_test.go' '^func Fuzz' . | xargs -n1 dirname | sort -u); do \
-		$(GO) test -c $(FUZZ_GUIDE) -o bin/fuzz.test $$dir; \
+		$(TEST) -c $(FUZZ_GUIDE) -o bin/fuzz.test $$dir; \
 		for name in $$(grep -hoE '^func Fuzz[A-Za-z0-9_]+' $$dir/*_test.go | cut -d' ' -f2); do \
 			echo "$$name in $$dir"; \
 			( cd $$dir; $(CURDIR)/bin/fuzz.test -test.run '^$$' -test.fuzz "^$$name\$$" \

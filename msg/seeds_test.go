@@ -247,9 +247,9 @@ func runSeed(seed uint64) error {
 
 // TestThousandsOfSeeds is short worlds, as many as fit.
 func TestThousandsOfSeeds(t *testing.T) {
-	count := 2000
+	count := 1000
 	if raceEnabled {
-		count = 200
+		count = 100
 	}
 	first := rand.Uint64()
 	t.Logf("from seed %d on", first)

@@ -47,7 +47,7 @@ func blockVictims() []blockVictim {
 func TestKillBlockServers(t *testing.T) {
 	t.Parallel()
 	for _, v := range blockVictims() {
-		t.Run(v.name, func(t *testing.T) { v.rounds(t, envInt("SLUICE_KILL_ROUNDS", 10)) })
+		t.Run(v.name, func(t *testing.T) { v.rounds(t, envInt("SLUICE_KILL_ROUNDS", 5)) })
 	}
 }
 

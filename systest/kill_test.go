@@ -35,7 +35,7 @@ const (
 // SLUICE_KILL_ROUNDS and SLUICE_SEED.
 func TestKillAnyProcess(t *testing.T) {
 	t.Parallel()
-	rounds := envInt("SLUICE_KILL_ROUNDS", 50)
+	rounds := envInt("SLUICE_KILL_ROUNDS", 20)
 	t.Run("shm", func(t *testing.T) { killLoop(t, rounds, "") })
 	t.Run("tcp", func(t *testing.T) { killLoop(t, max(rounds/10, 1), "tcp") })
 }

@@ -25,7 +25,7 @@ import (
 func TestKillUnderSQLite(t *testing.T) {
 	t.Parallel()
 	seed := uint64(envInt("SLUICE_SEED", int(time.Now().UnixNano()&0xffffffff)))
-	rounds := max(envInt("SLUICE_KILL_ROUNDS", 50)/5, 5)
+	rounds := max(envInt("SLUICE_KILL_ROUNDS", 20)/5, 5)
 	t.Logf("seed %d, %d rounds (SLUICE_SEED, SLUICE_KILL_ROUNDS)", seed, rounds)
 	rng := rand.New(rand.NewPCG(seed, 51))
 	c := startCluster(t, clusterOptions{iods: 3, mount: true})

@@ -30,7 +30,11 @@ func envInt(name string, def int) int {
 // TestModel runs random operations against plain bytes. UNIFIER_SEED repeats one run,
 // UNIFIER_SEEDS sets how many there are.
 func TestModel(t *testing.T) {
-	first, seeds := int(rand.Uint32()), envInt("UNIFIER_SEEDS", 12)
+	first, seeds := int(rand.Uint32()), 12
+	if testing.Short() {
+		seeds = 5 // under the race detector
+	}
+	seeds = envInt("UNIFIER_SEEDS", seeds)
 	if v := envInt("UNIFIER_SEED", -1); v >= 0 {
 		first, seeds = v, 1
 	}

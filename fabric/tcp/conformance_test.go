@@ -27,6 +27,12 @@ func config(opts Options) fabrictest.Config {
 }
 
 func TestConformance(t *testing.T) {
+	// Each of the others has one thing that one of these has too: -short leaves them out.
+	long := func(name string, f func(t *testing.T)) {
+		if !testing.Short() {
+			t.Run(name, f)
+		}
+	}
 	t.Run("kernel buffers", func(t *testing.T) { fabrictest.Run(t, config(Options{})) })
 	t.Run("waiters read", func(t *testing.T) {
 		cfg := config(Options{})
@@ -34,14 +40,14 @@ func TestConformance(t *testing.T) {
 		fabrictest.Run(t, cfg)
 	})
 	// Small buffers make every path of half-written and half-read frames common.
-	t.Run("small buffers", func(t *testing.T) {
+	long("small buffers", func(t *testing.T) {
 		fabrictest.Run(t, config(Options{SocketBuffer: 48 << 10}))
 	})
-	t.Run("secret", func(t *testing.T) {
+	long("secret", func(t *testing.T) {
 		fabrictest.Run(t, config(Options{Secret: &Secret{File: newSecret(t)}}))
 	})
 	a := newAuthority(t)
-	t.Run("tls", func(t *testing.T) {
+	long("tls", func(t *testing.T) {
 		fabrictest.Run(t, config(Options{Security: a.security(t, "both")}))
 	})
 	t.Run("tls, waiters read, small buffers", func(t *testing.T) {
@@ -51,7 +57,7 @@ func TestConformance(t *testing.T) {
 	})
 	plain := a.security(t, "both")
 	plain.Plaintext = true
-	t.Run("frames", func(t *testing.T) {
+	long("frames", func(t *testing.T) {
 		fabrictest.Run(t, config(Options{Security: plain}))
 	})
 	t.Run("frames, waiters read, small buffers", func(t *testing.T) {

@@ -15,7 +15,7 @@ import (
 
 // The crash tests are worth what they find: each mutant of testdata/mutants.txt must be found by
 // the power cuts of one script, or by a misdirected write.
-func TestCrashMutations(t *testing.T) {
+func TestMutantsAreFound(t *testing.T) {
 	script := func(name, planted string) mutanttest.Case {
 		return mutanttest.Case{Mutant: planted, Tests: "TestCrashEnumeration/" + name,
 			Env: []string{"LOGSTORE_SEED=1", "LOGSTORE_CRASH_FEW=3"}}

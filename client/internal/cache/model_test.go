@@ -511,6 +511,9 @@ func (s *sim) checkFile(u *user, ino meta.Ino, f *thing) {
 
 func TestModel(t *testing.T) {
 	seeds := 200
+	if testing.Short() {
+		seeds = 50 // under the race detector
+	}
 	if n, err := strconv.Atoi(os.Getenv("CACHE_SEEDS")); err == nil {
 		seeds = n
 	}
