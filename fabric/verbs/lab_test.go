@@ -40,6 +40,7 @@ func TestLab(t *testing.T) {
 		{"every packet is lost", (*couple).everyPacketLost},
 		{"every packet is lost and nothing is sent", (*couple).lostInSilence},
 		{"a device is removed, another goes on", (*couple).deviceRemoved},
+		{"a device is removed, another program lets go of it later", (*couple).deviceKept},
 		{"the server leaves nothing behind", (*couple).nothingLeft},
 		{"the serving program is killed", (*couple).programKilled},
 		{"the serving machine dies", (*couple).machineDies},
@@ -103,6 +104,12 @@ func (r *program) told(from int) string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.out.String()[from:]
+}
+
+// pid is its number in its guest, once it has printed anything.
+func (r *program) pid() string {
+	first, _, _ := strings.Cut(r.told(0), "\n")
+	return strings.TrimPrefix(first, "pid ")
 }
 
 func (p *couple) start(g *vmtest.Guest, role, host string) *program {
@@ -256,6 +263,29 @@ func (p *couple) deviceRemoved() {
 	p.run(p.a, slow, "rdma link add rxe1 type rxe netdev eth1")
 }
 
+// deviceKept removes a device that two programs use. One of them cannot let go for a while: it is
+// stopped. The other one has let go long before the kernel takes the device away, and must not get
+// hold of it again.
+func (p *couple) deviceKept() {
+	p.goesOn(1) // the device is there again
+	other := p.start(p.a, "serve", "")
+	p.await(other, 0, slow, "listening")
+	late := p.start(p.b, "idle", p.a.Addr(p.wires[1]).String())
+	p.await(late, 0, slow, "flowing")
+	r := p.start(p.a, "stream", p.host(1))
+	p.await(r, 0, slow, "flowing")
+	from := len(p.server.told(0))
+	p.run(p.b, slow, "kill -STOP "+late.pid()+"; (rdma link del rxe1; echo $? > /tmp/removed) &")
+	p.await(p.server, from, slow, "served disconnected, left 0 streams.*rxe1 is gone")
+	time.Sleep(time.Second) // in which the server lets go
+	p.run(p.b, slow, "kill -CONT "+late.pid())
+	p.await(late, 0, slow, "ended disconnected")
+	p.run(p.b, slow, "until grep -q 0 /tmp/removed; do sleep 0.1; done; rm /tmp/removed;"+
+		"rdma link add rxe1 type rxe netdev eth1")
+	p.run(p.a, slow, "kill "+other.pid())
+	p.goesOn(1)
+}
+
 // nothingLeft compares the server after its first and its last stream.
 func (p *couple) nothingLeft() {
 	counts := regexp.MustCompile(`left 0 streams, (\d+) goroutines`).
@@ -274,9 +304,7 @@ func (p *couple) nothingLeft() {
 
 func (p *couple) programKilled() {
 	p.breaks("stream", func() {
-		var pid int
-		fmt.Sscanf(p.server.told(0), "pid %d", &pid)
-		p.run(p.b, slow, fmt.Sprintf("kill -9 %d", pid))
+		p.run(p.b, slow, "kill -9 "+p.server.pid())
 		<-p.server.ended
 	})
 	p.serve()

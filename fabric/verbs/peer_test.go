@@ -39,6 +39,7 @@ func TestMain(m *testing.M) {
 	if play == nil {
 		os.Exit(m.Run())
 	}
+	fmt.Println("pid", os.Getpid())
 	dom, err := Open(peerOptions())
 	if err == nil {
 		err = play(&peer{dom: dom}, os.Getenv(roleHost))
@@ -117,7 +118,6 @@ func (p *peer) postRecv() error {
 
 // serve runs until it is killed.
 func (p *peer) serve(string) error {
-	fmt.Println("pid", os.Getpid())
 	visits := fabrictest.Meeting{Domain: p.dom, Addr: visitPort}
 	ended := make(chan error, 1)
 	ready := make(chan struct{})

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/fabric"
@@ -68,7 +69,10 @@ func (dev *device) retire() {
 		return
 	}
 	dev.endAll(func(*endpoint) bool { return true }, dev.name+" is gone")
-	dev.d.Go(dev.unplug) // where that is too late Close does it
+	dev.d.Go(func() { // where that is too late Close does it
+		dev.unplug()
+		dev.d.forget(dev.name)
+	})
 }
 
 // unplug frees everything that was made on a device, and closes it.
@@ -90,7 +94,35 @@ func (dev *device) unplug() {
 	d.mu.Lock()
 	d.devices = slices.DeleteFunc(d.devices, func(o *device) bool { return o == dev })
 	d.mu.Unlock()
-	forgetDevices()
+}
+
+// forgetMax is how often, at most, forget looks whether the kernel still lists a device.
+const forgetMax = time.Second
+
+// forget has librdmacm close a removed device, as soon as the kernel does not list it any more: it
+// does until every process has ended its connections through the device, and the library, when it
+// looks for removed devices, opens all that are listed. Whoever opened this one again would have it
+// for ever, and the removal would wait for that.
+func (d *domain) forget(name string) {
+	for wait := time.Millisecond; ; wait = min(2*wait, forgetMax) {
+		if names, err := deviceNames(); err == nil && !slices.Contains(names, name) {
+			forgetDevices()
+			return
+		}
+		if d.has(name) { // it is a new one, of which the library learns by itself, or goes once more
+			return
+		}
+		select {
+		case <-time.After(wait):
+		case <-d.Context().Done():
+			return
+		}
+	}
+}
+
+// has tells whether a device of a name is present.
+func (d *domain) has(name string) bool {
+	return slices.ContainsFunc(d.allDevices(), func(dev *device) bool { return dev.name == name })
 }
 
 // plugIn opens a new device and registers the domain's memory with it.

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/sluice-storage/sluice/vmtest"
 )
 
 // leastShare is what a client must reach of what the device itself does between the two machines,
@@ -118,6 +120,24 @@ func (r *rig) readBy(t *testing.T, provider string) {
 	t.Logf("read by %s after %v", provider, time.Since(began).Round(100*time.Millisecond))
 }
 
+// remove takes a device away. The kernel waits until every program has let go of it: who does not,
+// and what it does instead, is told.
+func (r *rig) remove(t *testing.T, g *vmtest.Guest, device string) {
+	t.Helper()
+	out := r.run(t, g, `cd /tmp; (rdma link del %s; echo gone) > removed 2>&1 < /dev/null &
+		for i in $(seq 600); do grep -q gone /tmp/removed && exit; sleep 0.1; done
+		cat /tmp/removed; rdma link; rdma resource show qp; rdma resource show cm_id
+		for fd in /proc/[0-9]*/fd/*; do
+			case $(readlink $fd) in /dev/infiniband/*) echo $fd $(readlink $fd);; esac
+		done
+		for w in /tmp/c/run/*.admin; do
+			[ ! -e $w ] || curl -sS "http://$(cat $w)/debug/pprof/goroutine?debug=2" | grep -A 12 verbs
+		done; ps ax`, device)
+	if out != "" {
+		t.Fatalf("%s of %s is not removed:\n%s", device, g.Name(), out)
+	}
+}
+
 // fallAndClimb takes RDMA devices away, while a program of the client reads a file on its mount,
 // and gives them back: it goes on by tcp, then by verbs again, and has read nothing wrong. (Each
 // machine keeps one device, and they are on different wires: the library of the connection manager
@@ -128,8 +148,8 @@ func (r *rig) fallAndClimb(t *testing.T) {
 			n=$((n+1)); echo read $n; sleep 0.2
 		done; echo end) > reader 2>&1 < /dev/null &`)
 	r.readBy(t, "verbs")
-	r.run(t, r.a, "rdma link del rxe1")
-	r.run(t, r.b, "rdma link del rxe0")
+	r.remove(t, r.a, "rxe1")
+	r.remove(t, r.b, "rxe0")
 	r.readBy(t, "tcp")
 	r.run(t, r.a, "rdma link add rxe1 type rxe netdev eth1")
 	r.run(t, r.b, "rdma link add rxe0 type rxe netdev eth0")
