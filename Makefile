@@ -35,12 +35,11 @@ BENCHFLAGS  ?=
 # The same flags for everything, so that builds and tests share what is compiled.
 export GOFLAGS := $(GOFLAGS) -trimpath
 
-# Where goroutines share most state, and where they share any. Under the race detector pebble takes
-# minutes to compile, and clients, endless crashes of servers and sockets take minutes to run: they
-# are in `make check`, a part of the clients also in `make test`.
-RACE_QUICK := ./fabric ./fabric/sim ./fabric/tcp ./fabric/shm ./fabric/progress ./mem/... ./mover ./msg/... \
-              ./unifier/... ./iod/server ./iod/remote ./client/internal/...
-RACE := $(RACE_QUICK) ./fabric/provider ./fabric/hook/meter ./peer ./relay ./capi ./client/... ./iod/... ./exio/... ./transfer ./stripe/... \
+# Where goroutines share most state, and where they share any. What is compiled for the race detector
+# is compiled for nothing else, and takes minutes: `make test` does the first, `make check` all.
+RACE_QUICK := ./fabric/shm ./mover ./msg ./unifier/... ./client/internal/...
+RACE := $(RACE_QUICK) ./fabric ./fabric/sim ./fabric/tcp ./fabric/progress ./fabric/provider \
+        ./fabric/hook/meter ./mem/... ./msg/... ./peer ./relay ./capi ./client/... ./iod/... ./exio/... ./transfer ./stripe/... \
         ./kv/... ./meta/... ./mount/... ./nbd/... ./bench/... ./internal/supervise ./internal/gate ./internal/wait
 
 # `make check` vets. Test binaries without what a debugger reads are linked in half the time; a test
@@ -56,13 +55,16 @@ SYSTEM_RE := systest|cmd/sluice|mount
 
 # Virtual machines with a stock kernel. Two at a time keep both cores busy, so their packages run one
 # after the other. Where all that they need can be installed, a test that is skipped is a failure.
-LAB      := ./vmtest/... ./fabric/verbs/...
+# The virtual machines' own tests are in `make check` and `make lab`.
+LAB      := ./vmtest/attach/... ./vmtest/cluster ./vmtest/ocfs2 ./vmtest/transport ./vmtest/agent ./vmtest/frame \
+            ./fabric/verbs/...
+HARNESS  := ./vmtest ./vmtest/lab
 LAB_RE   := vmtest|vmtest/.*|fabric/verbs|fabric/verbs/.*
 LAB_MUST := $(shell [ "$$(id -u)" = 0 ] && [ "$$(uname -m)" = x86_64 ] && \
               command -v apt-get >/dev/null && echo must)
 
-# Fuzzing that is guided by coverage compiles all that a package imports anew. `make test` fuzzes a
-# little and without a guide, in the test binaries that it has compiled anyway.
+# Fuzzing that is guided by coverage compiles all that a package imports anew. `make check` fuzzes a
+# little and without a guide; `make test` runs what fuzzing has found, and the seeds.
 FUZZ_GUIDE ?= -fuzz=.
 
 # The commands that tests call, and the Debian packages that hold them.
@@ -207,33 +209,33 @@ test-system test-rest: NICE := 4
 
 test-system:
 	$(call step,tests with processes,$(TEST) -parallel 4 -timeout 60m $(SYSTEM))
-	$(call step,fuzzing a little,$(MAKE) -s fuzz FUZZTIME=2000x FUZZ_GUIDE=)
 
 test-rest:
 	$(call step,format,$(MAKE) -s fmt)
 	$(call step,lint,$(MAKE) -s lint)
 	$(call step,tests,$(TEST) -skip '$(MUTANTS)' -timeout 60m $$($(GO) list ./... | grep -vE '/($(SYSTEM_RE)|$(LAB_RE)|internal/lint|mpiio)$$'))
-	$(call step,tests under the race detector,$(MAKE) -s race RACE='$(RACE_QUICK)' && \
-		$(MAKE) -s race RACE="-run 'Queue|Claim|Recall|Sharer|Successor' ./client")
+	$(call step,tests under the race detector,$(MAKE) -s race RACE='$(RACE_QUICK)')
 
 test-lab:
 	$(call step,tests with virtual machines,SLUICE_VMTEST=$${SLUICE_VMTEST:-$(LAB_MUST)} \
 		$(TEST) -p 1 -timeout 90m $(LAB))
 
 lab: deps ## runs the tests that need virtual machines
-	@$(MAKE) -s test-lab
+	@$(MAKE) -s test-lab LAB='$(HARNESS) $(LAB)'
 
 test-mpi: ## runs the tests of MPI-IO, and installs MPICH, Open MPI and HDF5 for them; three minutes
 	@$(MAKE) -s deps TOOLS='$(TOOLS) $(MPI_TOOLS)' PACKAGES='$(PACKAGES) $(MPI_PACKAGES)'
 	$(call step,MPI-IO,$(GO) test -timeout 4h $(MPIFLAGS) ./mpiio)
 
-check: ## gofmt, vet, the build without cgo, staticcheck, lint, mistakes that tests have to find, race
+check: ## gofmt, vet, the build without cgo, staticcheck, lint, mistakes that tests have to find, fuzzing, race
 	@mkdir -p bin; rm -f $(SUMMARY)
 	$(call step,format and vet,$(MAKE) -s fmt vet && $(GO) vet -tags invariants ./...)
 	$(call step,build without cgo,$(MAKE) -s build-pure)
 	$(call step,staticcheck,$(GO) run $(STATICCHECK) ./...)
 	$(call step,lint,$(MAKE) -s lint)
 	$(call step,mistakes that tests have to find,$(TEST) -run '$(MUTANTS)' ./...)
+	$(call step,virtual machines themselves,$(MAKE) -s test-lab LAB='$(HARNESS)')
+	$(call step,fuzzing a little,$(MAKE) -s fuzz FUZZTIME=8000x FUZZ_GUIDE=)
 	$(call step,tests under the race detector,$(MAKE) -s race)
 	@echo "== all passed"; cat $(SUMMARY)
 
