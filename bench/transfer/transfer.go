@@ -48,8 +48,6 @@ type shape struct {
 	Stride int `json:"stride"`
 }
 
-func (s shape) total() int { return s.Pieces * s.Bytes }
-
 // cut makes the pieces of new memory.
 func (s shape) cut(memory *exio.Memory) (parent []byte, pieces [][]byte, err error) {
 	parent, err = memory.Alloc(s.Pieces * s.Stride)

@@ -2,7 +2,6 @@ package array
 
 import (
 	"encoding/binary"
-	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -206,6 +205,3 @@ func strides(shape []int64, element int64, fortran bool) []int64 {
 	}
 	return out
 }
-
-// sameShape compares shapes; nil is ().
-func sameShape(a, b []int64) bool { return slices.Equal(a, b) }
