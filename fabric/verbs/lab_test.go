@@ -264,8 +264,7 @@ func (p *couple) deviceRemoved() {
 }
 
 // deviceKept removes a device that two programs use. One of them cannot let go for a while: it is
-// stopped. The other one has let go long before the kernel takes the device away, and must not get
-// hold of it again.
+// stopped. The removal ends when it has, and waits for nobody else.
 func (p *couple) deviceKept() {
 	p.goesOn(1) // the device is there again
 	other := p.start(p.a, "serve", "")

@@ -100,9 +100,9 @@ func (dev *device) unplug() {
 const forgetMax = time.Second
 
 // forget has librdmacm close a removed device, as soon as the kernel does not list it any more: it
-// does until every process has ended its connections through the device, and the library, when it
-// looks for removed devices, opens all that are listed. Whoever opened this one again would have it
-// for ever, and the removal would wait for that.
+// tells of a removal first, ends the connections through the device, and lists it until then. The
+// library, when it looks for removed devices, opens all that are listed: it would have this one for
+// ever, and the removal would wait for that.
 func (d *domain) forget(name string) {
 	for wait := time.Millisecond; ; wait = min(2*wait, forgetMax) {
 		if names, err := deviceNames(); err == nil && !slices.Contains(names, name) {

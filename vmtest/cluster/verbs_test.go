@@ -124,7 +124,7 @@ func (r *rig) readBy(t *testing.T, provider string) {
 // and what it does instead, is told.
 func (r *rig) remove(t *testing.T, g *vmtest.Guest, device string) {
 	t.Helper()
-	out := r.run(t, g, `cd /tmp; (rdma link del %s; echo gone) > removed 2>&1 < /dev/null &
+	out := r.run(t, g, `cd /tmp; (rdma link del %s && echo gone) > removed 2>&1 < /dev/null &
 		for i in $(seq 600); do grep -q gone /tmp/removed && exit; sleep 0.1; done
 		cat /tmp/removed; rdma link; rdma resource show qp; rdma resource show cm_id
 		for fd in /proc/[0-9]*/fd/*; do
