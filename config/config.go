@@ -85,6 +85,7 @@ type Iod struct {
 	Ready     Size   `toml:"ready" json:"ready,omitempty"`
 	Readahead Size   `toml:"readahead" json:"readahead,omitempty"`
 	WriteBack *bool  `toml:"write-back" json:"write_back"`
+	Lend      *bool  `toml:"lend" json:"lend"`
 	HugePages string `toml:"huge-pages" json:"huge_pages"`
 }
 
@@ -227,6 +228,10 @@ func (d *Iod) withDefaults(c *Config, h Host, place int) {
 	if d.WriteBack == nil {
 		yes := true
 		d.WriteBack = &yes
+	}
+	if d.Lend == nil {
+		yes := true
+		d.Lend = &yes
 	}
 	if len(d.Store) == 0 && !c.InMemory {
 		d.Store = List{filepath.Join(c.Folder, fmt.Sprintf("iod%d", d.ID))}

@@ -37,6 +37,7 @@ func docs() map[string]string {
 		"iod.ready":              "of the cache, resident from the start",
 		"iod.readahead":          "how far to read ahead; 0: not",
 		"iod.write-back":         "acknowledge writes from the cache",
+		"iod.lend":               "clients on the host read the cache",
 		"iod.huge-pages":         "on, auto or off",
 		"nbd.name":               "of its process and its log; default: nbd and its place",
 		"nbd.listen":             "HOST:PORT, beyond loopback with TLS only, or unix:PATH",

@@ -91,7 +91,7 @@ func checkWR(caps *Caps, peer *Hello, wr *WR) string {
 	if wr.Op < OpSend || wr.Op > OpRead {
 		return "no such operation"
 	}
-	if wr.Flags >= FlagMore<<1 {
+	if wr.Flags&^flagsAll != 0 {
 		return "unknown flag"
 	}
 	if len(wr.Local) > caps.MaxSge {

@@ -175,6 +175,11 @@ type Endpoint interface {
 	Close() error
 }
 
+// Borrower is an Endpoint whose peer may lend it memory. While it Borrows for Writes of n bytes,
+// what the peer writes from that memory arrives by one copy, wherever it is to be:
+// Caps.AnyMemoryCopied does not hold for it.
+type Borrower interface{ Borrows(n int64) bool }
+
 // Region is registered memory. Safe for concurrent use.
 type Region interface {
 	// Bytes is the memory itself.

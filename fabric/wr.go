@@ -44,6 +44,12 @@ const (
 	// it, need not start before that, so that several can leave together. Whoever sets it calls Post
 	// again in any case, with an empty chain if there is nothing else. A hint.
 	FlagMore
+
+	// FlagLater says that nobody waits for the completion of a Write, or of a Send behind one: it may
+	// be told late, when the peer has something else to say, or rests. A hint.
+	FlagLater
+
+	flagsAll = FlagLater<<1 - 1
 )
 
 // Sge is one piece of local memory. Buf lies inside Reg.Bytes(); with Caps.AnyMemory Reg may be

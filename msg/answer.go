@@ -23,6 +23,23 @@ func (c *Call) Reply(body []byte, inLen int64) error {
 	return c.answer(errs.OK, body, inLen)
 }
 
+// ReplyLater is Reply that does not wait: freed is called, once, when the memory that was pushed is
+// free, by whoever finds that out, before ReplyLater returns or after. It must not block. The
+// server's Close waits for it.
+func (c *Call) ReplyLater(body []byte, inLen int64, freed func()) {
+	c.freed = freed
+	c.s.srv.here.Add(1) // for freed
+	_ = c.Reply(body, inLen)
+}
+
+// free is called when what was pushed before a reply is free.
+func (c *Call) free() {
+	freed := c.freed
+	c.freed = nil
+	freed()
+	c.s.srv.left()
+}
+
 // Fail ends the call with an error: its kind and text reach the client. nil is replied as
 // errs.IO, because an unknown failure must not look like success. Like Reply it waits for
 // pushed memory.
@@ -111,27 +128,36 @@ func (c *Call) send() error {
 		if err != nil {
 			c.s.fail(err) // a client that gets no reply must not wait for it
 		}
+		if c.freed != nil {
+			c.free()
+		}
 		return err
 	}
 	c.mu.Lock()
 	places := c.lent
 	c.mu.Unlock()
 	o := op{left: 1, places: places, call: c, gen: c.gen, write: true, reply: true}
-	if pushed {
+	later := c.freed != nil
+	if pushed && later {
+		o.frees = true
+	} else if pushed {
 		c.replied.Add(1)
 		o.wait = c.replied
 	}
 	c.refs.Add(1)
 	context := c.s.startOp(o)
 	flags := fabric.FlagSignaled
-	if !pushed {
+	switch {
+	case !pushed:
 		flags |= c.round.flags()
+	case later:
+		flags |= fabric.FlagLater
 	}
 	if err := c.s.send(&c.parcel, flags, context); err != nil {
-		if c.s.dropOp(context) {
+		dropped := c.s.dropOp(context)
+		if dropped {
 			c.s.places.Give(0, int64(places))
-			c.unref()
-			if pushed {
+			if pushed && !later {
 				c.replied.Done(1, nil)
 			}
 		}
@@ -139,9 +165,22 @@ func (c *Call) send() error {
 		if pushed {
 			c.s.closeEndpoint() // writes posted before may still read the caller's memory
 		}
+		if dropped && later {
+			c.free()
+		}
+		if dropped {
+			c.unref()
+		}
 		return err
 	}
-	if !pushed {
+	switch {
+	case later && pushed:
+		c.s.reapOps()
+		return nil
+	case later:
+		c.free()
+		return nil
+	case !pushed:
 		return nil
 	}
 	if err := c.s.awaitOps(c.replied); err != nil {

@@ -75,9 +75,13 @@ func (l *link) localize(wrs []fabric.WR) error {
 
 // Direct tells whether m moves without an extra copy: it rides inside the message, or lies in
 // attached arenas (Node.Attach), or the provider moves any memory equally well. Other memory is
-// better copied into an arena, and must be where the provider takes registered memory only.
-func (c *Conn) Direct(m *Memory) bool {
+// better copied into an arena, and must be where the provider takes registered memory only. in: the
+// server writes to it.
+func (c *Conn) Direct(m *Memory, in bool) bool {
 	if c.caps.AnyMemory && !c.caps.AnyMemoryCopied || m.Len() <= int64(c.rung.limits.InlineMax) {
+		return true
+	}
+	if in && c.borrows(m.Len()) {
 		return true
 	}
 	for i := range m.Windows {
@@ -86,6 +90,12 @@ func (c *Conn) Direct(m *Memory) bool {
 		}
 	}
 	return true
+}
+
+// borrows tells whether n bytes of the server's memory can be reached from here.
+func (c *Conn) borrows(n int64) bool {
+	b, ok := c.ep.(fabric.Borrower)
+	return ok && b.Borrows(n)
 }
 
 // AnyMemory tells whether the connection's provider moves memory that is not registered.

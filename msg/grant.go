@@ -158,10 +158,9 @@ func (c *Conn) grant(s *slot, m *Memory, w *fabric.Sge,
 func (c *Conn) revoke(s *slot) {
 	for i := range s.grants {
 		g := &s.grants[i]
+		g.region.Revoke(g.remote) // first, so that Close need not look for grants
 		if g.own {
-			_ = g.region.Close() // revokes too, and does not fail otherwise
-		} else {
-			g.region.Revoke(g.remote)
+			_ = g.region.Close() // it does not fail otherwise
 		}
 	}
 	clear(s.grants)

@@ -163,6 +163,9 @@ func (c *Call) postWrites(ch *segment.Chain, w *wait.Count) error {
 	for i := range ch.WRs {
 		ch.WRs[i].Context = kindWrite | uint64(c.gen)<<16 | uint64(c.index)
 		ch.WRs[i].Flags = fabric.FlagEarly // the reply follows
+		if w == nil {
+			ch.WRs[i].Flags |= fabric.FlagLater
+		}
 	}
 	held, bytes := c.lent+n, c.lentBytes+ch.Bytes
 	signal := w != nil || bytes >= int64(c.unit) || c.s.places.Free() < bulkDepth/2

@@ -73,6 +73,9 @@ func (s *serverConn) opDone(i, n int, err error) {
 	if o.wait != nil {
 		o.wait.Done(n, err)
 	}
+	if over && o.frees {
+		o.call.free()
+	}
 	if over && o.reply {
 		o.call.unref()
 	}
@@ -108,22 +111,40 @@ func (c *Call) unref() {
 // completed it already: then this goroutine polls the completions itself, which saves two wake-ups.
 // Requests that it finds with them go to workers.
 func (s *serverConn) awaitOps(w *wait.Count) error {
-	if s.caps.PostMoves && w.Busy() && s.enter() == nil {
-		p := s.node.pollers.Get().(*poller)
-		for w.Busy() {
-			n := s.cq.Poll(p.batch[:])
-			if n == 0 {
-				break
-			}
-			s.handle(p, n)
-			s.dispatchAll(p)
-		}
-		*p = poller{} // it must not keep the endpoint alive
-		s.node.pollers.Put(p)
-		s.leave()
+	if s.caps.PostMoves && w.Busy() {
+		s.reap(w.Busy)
 	}
 	if w.Busy() {
 		s.duty.EnsurePolling()
 	}
 	return w.Wait()
+}
+
+// reapOps handles what has completed already, so that no other goroutine has to be woken for it.
+func (s *serverConn) reapOps() {
+	if s.caps.PostMoves {
+		s.reap(func() bool { return false })
+	}
+}
+
+// reap handles completions that are there, while more is true, and one batch at least.
+func (s *serverConn) reap(more func() bool) {
+	if s.enter() != nil {
+		return
+	}
+	p := s.node.pollers.Get().(*poller)
+	for {
+		n := s.cq.Poll(p.batch[:])
+		if n == 0 {
+			break
+		}
+		s.handle(p, n)
+		s.dispatchAll(p)
+		if !more() {
+			break
+		}
+	}
+	*p = poller{} // it must not keep the endpoint alive
+	s.node.pollers.Put(p)
+	s.leave()
 }

@@ -215,6 +215,7 @@ type op struct {
 	write  bool  // the call learns of failures
 	gen    uint32
 	reply  bool // the call's reply: its send buffer is free at the end
+	frees  bool // so is what was pushed, see ReplyLater
 }
 
 // Call is a request at the server. Pull and Push are safe for concurrent use; Reply or Fail
@@ -228,6 +229,7 @@ type Call struct {
 	parked  atomic.Bool  // it has no admission: see Park
 	refs    atomic.Int32 // references: the handler, and a reply whose send buffer is still in use
 	replied *wait.Count
+	freed   func() // see ReplyLater
 	parcel  parcel
 	round   *round // that runs it now; nil: a worker does, or it came alone
 

@@ -111,6 +111,11 @@ func (c *Call) over() {
 	s := c.s.srv
 	c.ctx.End(context.Canceled)
 	c.unref()
+	s.left()
+}
+
+// left ends what here counts.
+func (s *Server) left() {
 	if s.here.Add(-1) == 0 && s.draining.Load() {
 		s.setDrained()
 	}

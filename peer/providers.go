@@ -97,6 +97,10 @@ type Providers struct {
 	// Memory is the source of memory for a process that only dials: servers of this host can access it
 	// directly. nil: they cannot.
 	Memory mem.Source
+
+	// Lent is the source of memory that a process that listens lends to clients of this host who are
+	// root or its own user: they read it directly. nil: there is none.
+	Lent mem.Source
 }
 
 const (
@@ -163,11 +167,12 @@ func (p *Providers) open(name string, opts *Options) error {
 // certificate, and may be of any user. Without measured limits it has no eager slots: a server
 // reads arenas in one copy, and a slot would add one.
 func (p *Providers) openSHM(opts *Options) (fabric.Domain, error) {
-	var arenas *shm.Arenas
-	if !opts.Listens {
-		arenas = shm.NewArenas()
+	var how shm.Options
+	if opts.Listens {
+		how.Lent, how.PeerBytes = shm.NewLent(), peerMemory
+	} else {
+		how.Arenas = shm.NewArenas()
 	}
-	how := shm.Options{Arenas: arenas, PeerBytes: peerMemory}
 	if opts.Listens && opts.Security != nil {
 		how.Tokens, how.AnyClient = p.Tokens, true
 	}
@@ -175,8 +180,10 @@ func (p *Providers) openSHM(opts *Options) (fabric.Domain, error) {
 	if err != nil {
 		return nil, err
 	}
-	if arenas != nil {
-		p.Memory = arenas
+	if opts.Listens {
+		p.Lent = how.Lent
+	} else {
+		p.Memory = how.Arenas
 	}
 	if _, measured := p.Limits[SHM]; !measured {
 		limits := map[string]msg.Limits{SHM: {EagerMax: -1}}

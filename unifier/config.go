@@ -69,7 +69,11 @@ type Config struct {
 	// Registrar is told of all memory before it is used. Default nil: nobody needs to know.
 	Registrar Registrar
 
-	// HugePages says how much huge pages are wanted for ready memory. Default mem.Wish.
+	// Source is where all memory comes from. Default nil: memory of this process alone.
+	Source mem.Source
+
+	// HugePages says how much huge pages are wanted for ready memory. Up to the source if there is
+	// one. Default mem.Wish.
 	HugePages mem.Want
 }
 
@@ -181,7 +185,8 @@ func (c Config) chunkBytes() int64 {
 
 func (c Config) memory() memory.Config {
 	return memory.Config{Bytes: c.MemoryBytes, ReadyBytes: c.ReadyBytes, ChunkBytes: c.chunkBytes(),
-		LoanBytes: c.readBytes(), Registrar: c.Registrar, HugePages: c.HugePages}
+		LoanBytes: c.readBytes(), Registrar: c.Registrar, Source: c.Source,
+		HugePages: c.HugePages}
 }
 
 func (c Config) index() index.Config {

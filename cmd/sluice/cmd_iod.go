@@ -114,6 +114,9 @@ func runIod(ctx context.Context, c *cluster, by *providersFlag, p iodParts) erro
 		return err
 	}
 	defer net.Close()
+	if p.lends {
+		p.lent = providers.Lent
+	}
 	p.life = life
 	p.store, p.storeID, p.host = store, storeID, c.hostName()
 	if p.keys, err = c.serverKeys(p.id, p.log); err != nil {
@@ -165,6 +168,8 @@ type iodParts struct {
 	sharers func() int        // how many servers share the disk, this one included; nil: no other
 
 	writeBack bool
+	lends     bool       // as it was started
+	lent      mem.Source // of the cache, so that clients of this host may read it; nil: they may not
 	huge      mem.Want
 	ready     int64 // bytes that are ready from the start; 0: the cache's default; negative: none
 	ahead     int64 // bytes of readahead, likewise
@@ -185,6 +190,7 @@ func (p *iodParts) apply(f *memoryFlags) (err error) {
 	}
 	p.writeBack = f.writeBack
 	p.huge, err = f.hugePages()
+	p.lends = f.lend && p.huge != mem.Must // reserved pages cannot be lent
 	return err
 }
 
@@ -214,7 +220,7 @@ func (s *iodServer) families() []admin.Family {
 // cacheConfig is how the cache uses its part of the memory.
 func (p *iodParts) cacheConfig(sizes unifier.Config, node *msg.Node) unifier.Config {
 	sizes.ReadyBytes, sizes.ReadaheadBytes = p.ready, p.ahead
-	sizes.HugePages, sizes.Registrar = p.huge, node
+	sizes.HugePages, sizes.Registrar, sizes.Source = p.huge, node, p.lent
 	sizes.OnLoss = func(id unifier.Key, err error) {
 		p.log.Error("acknowledged data could not be written; clients will send it again",
 			"object", id.String(), "err", err)

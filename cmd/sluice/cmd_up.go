@@ -263,6 +263,7 @@ func (o *upOptions) overlayIods(cfg *config.Config) {
 			"reserve":    func() { d.Reserve = config.Size(o.memory.reserve) },
 			"huge-pages": func() { d.HugePages = o.memory.huge },
 			"write-back": func() { d.WriteBack = &o.memory.writeBack },
+			"lend":       func() { d.Lend = &o.memory.lend },
 		} {
 			if o.given(flag) {
 				set()

@@ -224,8 +224,8 @@ timeout = "0s"
 		{metaRole(c, cfg), "meta --dir /c --listen 127.0.0.1:5,127.0.0.2:5 --session-time 40s " +
 			"--providers tcp --progress poll --admin 127.0.0.1:0 --trust-local"},
 		{iods[0], "iod --dir /c --id 4 --listen 127.0.0.1:0 --store /d1 --store /d2 --size 10G " +
-			"--memory 1G --write-back=false --huge-pages auto --reserve 0 --providers tcp --progress poll " +
-			"--admin 127.0.0.1:0 --trust-local"},
+			"--memory 1G --write-back=false --lend=true --huge-pages auto --reserve 0 --providers tcp " +
+			"--progress poll --admin 127.0.0.1:0 --trust-local"},
 		{nbdRoles(c, cfg, "sluice://h:1")[0], "nbd --listen 127.0.0.1:0 --timeout 5s --addr-file " +
 			"/c/run/nbd1.addr --admin 127.0.0.1:0 --admin-file /c/run/nbd1.admin --config " +
 			"/c/sluice.toml --gateway nbd1 --providers tcp --progress poll --url sluice://h:1 " +

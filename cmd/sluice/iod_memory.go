@@ -142,7 +142,7 @@ func heapBytes() int64 {
 // servers.
 type memoryFlags struct {
 	memory, ready, readahead, huge, reserve string
-	writeBack                               bool
+	writeBack, lend                         bool
 }
 
 func (f *memoryFlags) add(cmd *cobra.Command) {
@@ -154,6 +154,9 @@ func (f *memoryFlags) add(cmd *cobra.Command) {
 			"wait for none; 0: nothing (default half of it, at most 64 MiB)")
 	flags.BoolVar(&f.writeBack, "write-back", true,
 		"acknowledge writes that need not be durable from the cache, and write them half a second later")
+	flags.BoolVar(&f.lend, "lend", true,
+		"let clients on this host that are root or the server's user read its cache directly: one "+
+			"copy less; not with --huge-pages on")
 	flags.StringVar(&f.readahead, "readahead", "",
 		"how far to read ahead of a sequential reader; 0: not (default by the size of the cache)")
 	flags.StringVar(&f.huge, "huge-pages", "auto",
@@ -166,7 +169,7 @@ func (f *memoryFlags) add(cmd *cobra.Command) {
 // args are the flags for a child.
 func (f *memoryFlags) args() []string {
 	args := []string{"--memory", f.memory, fmt.Sprintf("--write-back=%v", f.writeBack),
-		"--huge-pages", f.huge}
+		fmt.Sprintf("--lend=%v", f.lend), "--huge-pages", f.huge}
 	for _, given := range [][2]string{{"--ready", f.ready}, {"--readahead", f.readahead},
 		{"--reserve", f.reserve}} {
 		if given[1] != "" {

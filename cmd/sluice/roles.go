@@ -131,7 +131,7 @@ func iodRoles(c *cluster, cfg *config.Config) ([]role, error) {
 func memoryOf(d *config.Iod) memoryFlags {
 	return memoryFlags{memory: string(d.Memory), ready: string(d.Ready),
 		readahead: string(d.Readahead), huge: d.HugePages, reserve: string(d.Reserve),
-		writeBack: d.WriteBack == nil || *d.WriteBack}
+		writeBack: d.WriteBack == nil || *d.WriteBack, lend: d.Lend == nil || *d.Lend}
 }
 
 // iodListen is where an I/O server listens: where it is told, else at this host's addresses in the

@@ -118,6 +118,10 @@ func testEarly(t *testing.T, cfg Config) {
 		if round%2 == 0 {
 			wrs[0].Flags = 0 // it holds up none that comes after it for ever
 		}
+		if round%3 == 0 { // late, but not never
+			wrs[1].Flags |= fabric.FlagLater
+			wrs[2].Flags |= fabric.FlagLater
+		}
 		r.a.post(wrs...)
 		for i := round%2 ^ 1; i < len(sizes); i++ {
 			r.a.done(uint64(i), errs.OK)

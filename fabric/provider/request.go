@@ -177,6 +177,13 @@ func (w *Request[X]) Scatter(x, y []byte) {
 	}
 }
 
+// Take is what is left of the piece that is being moved. It counts as moved.
+func (w *Request[X]) Take() []byte {
+	b := w.left()
+	w.advance(len(b))
+	return b
+}
+
 // left is what is left of the piece that is being moved; it skips empty ones.
 func (w *Request[X]) left() []byte {
 	for w.off == len(w.Bufs[w.piece]) {

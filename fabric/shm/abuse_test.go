@@ -306,7 +306,7 @@ func TestServerMayNotExport(t *testing.T) {
 	a, b := ends(t, Options{})
 	fd := forge(t, 64<<10, true, seals)
 	defer unix.Close(fd)
-	if !b.ep.(*endpoint).sendExport(1, fd, 64<<10) {
+	if !b.ep.(*endpoint).sendArena(noteExport, 1, fd, 64<<10) {
 		t.Fatal("the note was not sent")
 	}
 	e := a.ep.(*endpoint)

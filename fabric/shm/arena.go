@@ -14,15 +14,17 @@ import (
 // (memfd) of its own, mapped here and by the servers that were given a grant in it. It is a source
 // of arenas for package mem. Domains look up registered memory in it. Safe for concurrent use.
 type Arenas struct {
+	lent bool // see NewLent
 	mu   sync.Mutex
 	list []*arena // by address
 }
 
-// arena is one memory file.
+// arena is one memory file. A lent one can only be written through the mapping that is here.
 type arena struct {
 	fd   int
 	mem  []byte
-	size int     // of the file: whole pages
+	size int // of the file: whole pages
+	lent bool
 	from uintptr // where it is mapped
 
 	mu     sync.Mutex
@@ -33,23 +35,28 @@ type arena struct {
 // NewArenas makes an empty set. Give it to Open, and to whoever allocates.
 func NewArenas() *Arenas { return &Arenas{} }
 
+// NewLent makes an empty set of another kind, for Options.Lent: memory that listeners lend to those
+// who dial, to be read. Its pages are freed when the last who has mapped them lets go of them.
+func NewLent() *Arenas { return &Arenas{lent: true} }
+
 // Name is what statistics call the memory.
 func (a *Arenas) Name() string { return "memfd" }
 
-// Map makes an arena and returns size bytes of it, zeroed and with all pages allocated. free takes
-// the pages away from this process and from servers alike; regions on the arena must be closed
-// before. It is errs.NoMemory when the host has too little.
+// Map makes an arena and returns size bytes of it, zeroed and, unless they are to be lent, with all
+// pages allocated. free takes the pages away from this process and from servers alike; regions on
+// the arena must be closed before. It is errs.NoMemory when the host has too little.
 func (a *Arenas) Map(size int) (mem []byte, free func() error, err error) {
 	if size <= 0 {
 		return nil, nil, errs.Newf(errs.Invalid, "shm.Map", "", "%d bytes", size)
 	}
 	page := os.Getpagesize()
-	fd, all, err := newMemfd("sluice-arena", (size+page-1)/page*page)
+	fd, all, err := newMemfd("sluice-arena", (size+page-1)/page*page, a.lent)
 	if err != nil {
 		return nil, nil, err
 	}
 	one := &arena{
-		fd: fd, mem: all, size: len(all), from: address(all), eps: map[*endpoint]uint32{},
+		fd: fd, mem: all, size: len(all), lent: a.lent, from: address(all),
+		eps: map[*endpoint]uint32{},
 	}
 	a.add(one)
 	return all[:size:size], func() error { return a.free(one) }, nil
@@ -96,8 +103,8 @@ func (a *Arenas) free(one *arena) error {
 	return one.close()
 }
 
-// close tells the servers that mapped the arena, and takes its pages away even from one that does
-// not listen.
+// close tells the peers that mapped the arena, and takes its pages away even from one that does not
+// listen, unless it was lent.
 func (o *arena) close() error {
 	o.mu.Lock()
 	if o.closed {
@@ -111,10 +118,12 @@ func (o *arena) close() error {
 	for e, id := range eps {
 		e.withdraw(id)
 	}
-	const punch = unix.FALLOC_FL_PUNCH_HOLE | unix.FALLOC_FL_KEEP_SIZE
-	err := unix.Fallocate(o.fd, punch, 0, int64(o.size))
-	if e := unix.Munmap(o.mem); err == nil {
-		err = e
+	err := unix.Munmap(o.mem)
+	if !o.lent { // it could not
+		const punch = unix.FALLOC_FL_PUNCH_HOLE | unix.FALLOC_FL_KEEP_SIZE
+		if e := unix.Fallocate(o.fd, punch, 0, int64(o.size)); err == nil {
+			err = e
+		}
 	}
 	if e := unix.Close(o.fd); err == nil {
 		err = e
@@ -134,7 +143,7 @@ func (o *arena) export(e *endpoint) uint32 {
 		return id
 	}
 	id := e.exported.Add(1)
-	if !e.sendExport(id, o.fd, o.size) {
+	if !e.sendArena(noteExport, id, o.fd, o.size) {
 		return 0
 	}
 	o.eps[e] = id
@@ -150,10 +159,13 @@ func (o *arena) forget(e *endpoint) {
 
 // forget drops a connection that is gone from all arenas.
 func (a *Arenas) forget(e *endpoint) {
-	a.mu.Lock()
-	list := append([]*arena(nil), a.list...)
-	a.mu.Unlock()
-	for _, one := range list {
+	for _, one := range a.all() {
 		one.forget(e)
 	}
+}
+
+func (a *Arenas) all() []*arena {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return append([]*arena(nil), a.list...)
 }

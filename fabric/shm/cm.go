@@ -172,7 +172,8 @@ func (c *caller) Admit(mine fabric.EndpointConfig) (fabric.Endpoint, error) {
 		_ = c.Close()
 		return nil, err
 	}
-	link := link{conn: c.conn, at: c.at, who: c.Name(), mem: mem, geo: c.geo, side: 1}
+	link := link{conn: c.conn, at: c.at, who: c.Name(), mem: mem, geo: c.geo, side: 1,
+		near: mayBorrow(c.cred.Uid)}
 	e, err := c.d.attach(link, mine, c.Peer)
 	if err != nil {
 		_ = c.Close()

@@ -70,7 +70,7 @@ func (a adopting) Register(mem []byte) (fabric.Region, error) {
 func (a *Arenas) adopt(mem []byte) error {
 	page := os.Getpagesize()
 
-	fd, copied, err := newMemfd("adopted", (len(mem)+page-1)/page*page)
+	fd, copied, err := newMemfd("adopted", (len(mem)+page-1)/page*page, false)
 	if err != nil {
 		return err
 	}
@@ -80,23 +80,42 @@ func (a *Arenas) adopt(mem []byte) error {
 	if err := unix.Munmap(copied); err != nil {
 		return err
 	}
-	a.add(&arena{fd: fd, mem: mem, size: len(copied), from: address(mem), eps: map[*endpoint]uint32{}})
+	a.add(&arena{
+		fd: fd, mem: mem, size: len(copied), lent: a.lent, from: address(mem),
+		eps: map[*endpoint]uint32{},
+	})
 	return nil
 }
 
 // direct opens domains whose memory is in arenas that both sides open to each other, so that both
 // directions are direct.
 func direct(opts Options) fabrictest.Config {
+	return inArenas(opts, func(opts *Options) *Arenas {
+		opts.Arenas = NewArenas()
+		return opts.Arenas
+	})
+}
+
+// lent opens domains that lend all of their memory to each other.
+func lent(opts Options) fabrictest.Config {
+	return inArenas(opts, func(opts *Options) *Arenas {
+		opts.Lent = NewLent()
+		return opts.Lent
+	})
+}
+
+func inArenas(opts Options, arenas func(*Options) *Arenas) fabrictest.Config {
 	open := func(t testing.TB, opts Options) (fabric.Domain, func() string) {
-		opts.Arenas, opts.mutual, opts.arenaOnly = NewArenas(), true, true
+		all := arenas(&opts)
+		opts.mutual, opts.arenaOnly = true, true
 		d, err := open(opts)
 		fatal(t, err)
 		t.Cleanup(func() {
-			for _, one := range opts.Arenas.list {
+			for _, one := range all.list {
 				_ = unix.Close(one.fd)
 			}
 		})
-		return adopting{d, opts.Arenas}, addresses(t)
+		return adopting{d, all}, addresses(t)
 	}
 	return fabrictest.Config{
 		Open: func(t testing.TB) (fabric.Domain, func() string) { return open(t, opts) },
@@ -119,6 +138,8 @@ func TestConformance(t *testing.T) {
 		"woken through the socket": endless(config(Options{Sleepers: -1})),
 		"direct":                   direct(Options{}),
 		"direct, few grants":       endless(direct(Options{Grants: 3, Ring: ringMin})),
+		"lent":                     endless(lent(Options{})),
+		"lent, small rings":        lent(Options{Ring: ringMin}),
 	} {
 		t.Run(name, func(t *testing.T) { fabrictest.Run(t, cfg) })
 	}

@@ -104,7 +104,7 @@ func meet(t *testing.T, n *end, server bool, seed uint64) *child {
 	defer cancel()
 	addr := addresses(t)()
 	if server {
-		c := start(t, "server traffic", addr, seed, 0)
+		c := start(t, "server traffic", addr, seed, 0, n.lends())
 		select {
 		case <-c.ready:
 		case <-ctx.Done():
@@ -117,7 +117,7 @@ func meet(t *testing.T, n *end, server bool, seed uint64) *child {
 	l, err := n.dom.Connector().Listen(addr)
 	fatal(t, err)
 	defer l.Close()
-	c := start(t, "client traffic", addr, seed, 0)
+	c := start(t, "client traffic", addr, seed, 0, n.lends())
 	fatal(t, n.accept(ctx, l))
 	fatal(t, n.swap(ctx))
 	return c
@@ -142,14 +142,20 @@ func shared(t *testing.T) (fds, maps int) {
 // TestKill kills the peer in the middle of traffic, again and again: everything completes, and
 // nothing is left behind.
 func TestKill(t *testing.T) {
+	for name, opts := range map[string]Options{"arenas": {}, "lent": {Lent: NewLent()}} {
+		t.Run(name, func(t *testing.T) { testKill(t, opts) })
+	}
+}
+
+func testKill(t *testing.T, opts Options) {
 	before := goleak.IgnoreCurrent()
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	rng := rand.New(rand.NewPCG(seed, 0))
-	n, err := newEnd(Options{}, 0)
+	n, err := newEnd(opts, 0)
 	fatal(t, err)
 	fds, maps := shared(t)
-	for round := range 40 {
+	for round := range 20 {
 		if t.Failed() {
 			break
 		}
@@ -185,10 +191,14 @@ func TestStopped(t *testing.T) {
 	t.Logf("seed %d", seed)
 	rng := rand.New(rand.NewPCG(seed, 0))
 	const stall = 200 * time.Millisecond
-	n, err := newEnd(Options{StallTimeout: stall}, 0)
-	fatal(t, err)
-	for round := range 6 {
+	for round := range 8 {
 		t.Run(fmt.Sprintf("round %d", round), func(t *testing.T) {
+			opts := Options{StallTimeout: stall}
+			if round >= 4 {
+				opts.Lent = NewLent()
+			}
+			n, err := newEnd(opts, 0)
+			fatal(t, err)
 			c := meet(t, n, round%3 != 0, rng.Uint64())
 			ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 			defer cancel()
@@ -207,9 +217,9 @@ func TestStopped(t *testing.T) {
 			}
 			var dst [4 * endDepth]fabric.Completion
 			n.cq.Poll(dst[:]) // what traffic left when it saw the end
+			fatal(t, n.close())
 		})
 	}
-	fatal(t, n.close())
 }
 
 // TestKillEarly kills peers around their hello.

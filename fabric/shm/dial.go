@@ -74,14 +74,17 @@ func (d *domain) call(ctx context.Context, l *link, mine *fabric.Hello) (fabric.
 			"uid %d listens there, whom this side does not trust", who.Uid)
 	}
 	l.who = fmt.Sprintf("uid %d pid %d", who.Uid, who.Pid)
-	l.geo = geometry{ring: uint32(d.opts.Ring), slots: [2]uint32{uint32(d.opts.Grants)}}
+	l.near = mayBorrow(who.Uid)
+	l.geo = geometry{
+		ring: uint32(d.opts.Ring), slots: [2]uint32{uint32(d.opts.Grants)}, borrows: true,
+	}
 	if d.opts.Arenas == nil {
 		l.geo.slots[0] = 0
 	}
 	if d.opts.mutual {
 		l.geo.slots[1] = l.geo.slots[0]
 	}
-	fd, mem, err := newMemfd("sluice-segment", l.geo.size())
+	fd, mem, err := newMemfd("sluice-segment", l.geo.size(), false)
 	if err != nil {
 		return theirs, err
 	}

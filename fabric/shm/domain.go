@@ -83,6 +83,11 @@ type Options struct {
 	// the rings.
 	Arenas *Arenas
 
+	// Lent is memory (NewLent) that listeners of this domain lend to peers who are root or this
+	// process's own user: they can read all of it, and copy what is written to them from there. Nobody
+	// else is lent anything. Default nil: nothing is.
+	Lent *Arenas
+
 	// ServerUIDs are users, besides root and this process's own, whose listeners may be dialled: they
 	// may map this side's arenas. Default none.
 	ServerUIDs []uint32

@@ -25,6 +25,7 @@ type link struct {
 	mem  []byte // the segment
 	geo  geometry
 	side int
+	near bool // the peer is root or this process's user
 }
 
 // endpoint is one end of a connection.
@@ -41,6 +42,7 @@ type endpoint struct {
 	view           *view
 	sleep          *atomic.Uint32 // this side's sleep word, a futex address only: it may be unmapped
 	exports, maps  bool           // this side's arenas may be used directly, the peer's are
+	lends, borrows bool           // this side's memory is lent, the peer's is borrowed: lend.go
 	doorbell       func(fd uintptr) bool
 
 	stopped  atomic.Bool   // dead: copies and loops stop soon
@@ -53,9 +55,13 @@ type endpoint struct {
 	life     sync.RWMutex // shared while this side's slots are used; exclusive to unmap the segment
 	excluded atomic.Bool  // all of them are shut
 
-	mapMu    sync.RWMutex // held shared by copies into or out of arenas
-	arenas   map[uint32]*mapping
-	mapBytes int64
+	mapMu     sync.RWMutex // held shared by copies into or out of arenas
+	arenas    map[uint32]*mapping
+	mapBytes  int64
+	borrowing atomic.Int32 // how many of them are borrowed
+
+	lendMu sync.Mutex
+	debts  map[*arena]*debt // what is lent
 
 	rxMu sync.Mutex // held while the ring is emptied
 	gone bool       // it is not emptied any more
@@ -73,6 +79,8 @@ type endpoint struct {
 	started  uint64 // number of the last Write that is told of in the ring
 	lastRing uint64 // number of the last Write whose data goes through the ring
 	acked    uint64 // number of the last Write that the peer has carried out or refused
+	hurried  int    // started requests whose end somebody may wait for (fabric.FlagLater)
+	lent     int    // bytes of this side's that the peer copies, or will
 	answers  ring.Ring[answer]
 }
 
@@ -82,6 +90,7 @@ type work = provider.Request[inRing]
 // inRing is what this provider adds to a request.
 type inRing struct {
 	placed bool // a WriteImm whose data is in place
+	lent   bool // a Write whose data is lent
 }
 
 func newEndpoint(d *domain, l link, cfg fabric.EndpointConfig, peer fabric.Peer) (
@@ -98,7 +107,10 @@ func newEndpoint(d *domain, l link, cfg fabric.EndpointConfig, peer fabric.Peer)
 		maps:    l.side == 1 || d.opts.mutual,
 		sendCQ:  cfg.SendCQ.(*cq),
 		recvCQ:  cfg.RecvCQ.(*cq),
+		lends:   (l.side == 1 || d.opts.mutual) && l.near && l.geo.borrows && d.opts.Lent != nil,
+		borrows: (l.side == 0 || d.opts.mutual) && l.geo.borrows,
 		arenas:  map[uint32]*mapping{},
+		debts:   map[*arena]*debt{},
 		answers: ring.New[answer](provider.ReadDepth + 1), // one may be answered and not yet popped
 	}
 	e.Open(&d.Domain, fmt.Sprintf("shm %s #%d side %d of %d, peer %s",
@@ -121,6 +133,7 @@ func newEndpoint(d *domain, l link, cfg fabric.EndpointConfig, peer fabric.Peer)
 func (e *endpoint) start() {
 	e.recvCQ.attach(e)
 	e.sendCQ.attach(e)
+	e.offer()
 	go e.run()
 }
 
@@ -166,6 +179,12 @@ func (e *endpoint) retireLocked() {
 			return
 		}
 		e.reqs.Started.Pop()
+		if w.Flags&fabric.FlagLater == 0 {
+			e.hurried--
+		}
+		if w.Own.lent {
+			e.lent -= w.Length
+		}
 		e.completeLocked(w)
 	}
 }
@@ -204,6 +223,9 @@ func (e *endpoint) finish() {
 	}
 	e.rxMu.Lock()
 	e.gone = true
+	if e.rx.copier != nil {
+		close(e.rx.copier)
+	}
 	e.rxMu.Unlock()
 	e.excludeGuarded()
 	_ = e.conn.Close()
@@ -223,8 +245,10 @@ func (e *endpoint) excludeGuarded() {
 // unmap unmaps all shared memory. Nobody uses it any more.
 func (e *endpoint) unmap() {
 	e.excluded.Store(true)
-	if e.d.opts.Arenas != nil {
-		e.d.opts.Arenas.forget(e)
+	for _, all := range []*Arenas{e.d.opts.Arenas, e.d.opts.Lent} {
+		if all != nil {
+			all.forget(e)
+		}
 	}
 	e.mapMu.Lock()
 	for id, m := range e.arenas {

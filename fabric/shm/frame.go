@@ -10,8 +10,9 @@ import (
 // A ring carries frames: a header of 32 bytes, part bytes of payload, and zeros up to a multiple of
 // 64. A header never wraps around the end of the ring, a payload may. A frame becomes visible as a
 // whole: its first word, kind to length, is written last, and is not 0. A request that is longer
-// than a part goes in several frames, the first of its kind and then "more"; only reads and their
-// answers may come between these. Numbers are little-endian; what a kind does not use is zero.
+// than a part goes in several frames, the first of its kind and then "more" or "lent more"; only
+// reads and their answers may come between these. Numbers are little-endian; what a kind does not
+// use is zero.
 //
 //	0    1     2     4       8       12    16      24      32
 //	|kind|flags|tag  |length |part   |imm  |key    |addr   | payload | pad
@@ -25,10 +26,18 @@ import (
 //	6 read data     yes      tag, part: the next bytes of the answer to it
 //	7 read refused  no       tag
 //	8 placed        no       flags, length, imm: a write imm whose bytes are in place already
+//	9 lent          16       length, key, addr: a write whose bytes are in memory that was lent
+//	10 lent more    16       goes on with it
+//
+// The payload of the last two names memory of the sender's, of an arena that the receiver has
+// borrowed (hello.go). The receiver copies the bytes from there:
+//
+//	0     4     8       16
+//	|arena|bytes|offset |
 //
 // The first word is one number in the host's byte order, in which kind is the lowest byte.
 //
-// Writes (kinds 2, 3 and 8) are numbered from 1 by counting, at both ends.
+// Writes (kinds 2, 3, 8 and 9) are numbered from 1 by counting, at both ends.
 
 type frameKind uint8
 
@@ -41,6 +50,8 @@ const (
 	frameReadData
 	frameReadRefused
 	framePlaced
+	frameLent
+	frameLentMore
 	frameKinds
 )
 
@@ -49,6 +60,7 @@ const (
 
 	headerBytes = 32
 	lineBytes   = 64 // frames are multiples of it
+	loanBytes   = 16 // payload of a frame of the two kinds that lend
 )
 
 type header struct {
@@ -128,8 +140,13 @@ func (h *header) check(lim limits) string {
 		return "length out of range"
 	case h.part > lim.part || h.part != 0 && !use.part:
 		return "more payload than a frame holds"
-	case use.length && use.part && (h.part > h.length || h.part == 0 && h.length != 0):
+	case h.lends() && h.part != loanBytes:
+		return "no loan"
+	case use.length && use.part && !h.lends() &&
+		(h.part > h.length || h.part == 0 && h.length != 0):
 		return "a payload that does not fit its length"
+	case h.kind == frameLent && h.length == 0:
+		return "an empty loan"
 	case (h.kind == frameMore || h.kind == frameReadData || h.kind == frameRead) &&
 		h.part == 0 && h.length == 0:
 		return "an empty frame"
@@ -139,6 +156,30 @@ func (h *header) check(lim limits) string {
 		return "a field that must be zero is not"
 	}
 	return ""
+}
+
+// lends tells whether the frame's bytes are in memory that was lent.
+func (h *header) lends() bool { return h.kind == frameLent || h.kind == frameLentMore }
+
+// loan is the payload of such a frame.
+type loan struct {
+	arena uint32
+	bytes uint32
+	off   uint64
+}
+
+func (l *loan) encode(b *[loanBytes]byte) {
+	binary.LittleEndian.PutUint32(b[0:], l.arena)
+	binary.LittleEndian.PutUint32(b[4:], l.bytes)
+	binary.LittleEndian.PutUint64(b[8:], l.off)
+}
+
+func decodeLoan(b *[loanBytes]byte) loan {
+	return loan{
+		arena: binary.LittleEndian.Uint32(b[0:]),
+		bytes: binary.LittleEndian.Uint32(b[4:]),
+		off:   binary.LittleEndian.Uint64(b[8:]),
+	}
 }
 
 // fields says what a kind of frame uses.
@@ -152,7 +193,9 @@ func fieldsOf(k frameKind) fields {
 		return fields{length: true, part: true, key: true}
 	case frameWriteImm:
 		return fields{flags: true, length: true, part: true, imm: true, key: true}
-	case frameMore:
+	case frameLent:
+		return fields{length: true, part: true, key: true}
+	case frameMore, frameLentMore:
 		return fields{part: true}
 	case frameRead:
 		return fields{tag: true, length: true, key: true}

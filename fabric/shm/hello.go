@@ -14,10 +14,13 @@ import (
 //	|hello, see provider.HelloBytes   |geometry |
 //
 // with the descriptor of the segment. The listener answers with a hello. After that the dialler may
-// pass arenas and withdraw them, and both sides may ring the doorbell:
+// pass arenas; the listener may lend some, if the dialler has said that it borrows (geometry). Both
+// sides may withdraw what is theirs, and ring the doorbell:
 //
 //	0    4    8        16
 //	|'A' |id  |size    |    with a descriptor: an arena, under a number not used before
+//	|'L' |id  |size    |    the same, to be read only: an arena that is lent
+//	|'B' |id  |             borrowed: a lent arena is mapped, frames may name it from now on
 //	|'W' |id  |             withdrawn: the arena is gone
 //	|'D' |                  there is something to do
 //
@@ -30,6 +33,8 @@ const (
 	exportBytes = 16
 
 	noteExport   = 'A'
+	noteLend     = 'L'
+	noteBorrowed = 'B'
 	noteWithdraw = 'W'
 	noteDoorbell = 'D'
 )
@@ -69,7 +74,7 @@ func encodeNote(b []byte, n note) []byte {
 		return b
 	}
 	b = binary.BigEndian.AppendUint32(b, n.id)
-	if n.kind == noteExport {
+	if n.kind == noteExport || n.kind == noteLend {
 		b = binary.BigEndian.AppendUint64(b, n.size)
 	}
 	return b
@@ -81,9 +86,9 @@ func decodeNote(b []byte) (note, error) {
 	}
 	kind, want := binary.BigEndian.Uint32(b), 4
 	switch kind {
-	case noteExport:
+	case noteExport, noteLend:
 		want = 16
-	case noteWithdraw:
+	case noteWithdraw, noteBorrowed:
 		want = 8
 	case noteDoorbell:
 	default:

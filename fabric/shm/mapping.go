@@ -4,6 +4,7 @@ package shm
 // requests may change reached and seen under a shared lock, because it is one goroutine at a time.
 type mapping struct {
 	mem     []byte
+	lent    bool   // it may only be read
 	reached []bool // which parts of aroundBytes are in this process's page tables
 	seen    uint8  // what reach has read, so that it must
 }

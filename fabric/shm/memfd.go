@@ -15,8 +15,9 @@ import (
 const seals = unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_SEAL
 
 // newMemfd makes sealed memory of size bytes that has all its pages: a host without memory is an
-// error here and not a fault later.
-func newMemfd(name string, size int) (int, []byte, error) {
+// error here and not a fault later. Where it is lent, whoever is given the file can only read it,
+// and pages come when they are first written: by then they are there for the reader.
+func newMemfd(name string, size int, lent bool) (int, []byte, error) {
 	const flags = unix.MFD_CLOEXEC | unix.MFD_ALLOW_SEALING
 	fd, err := unix.MemfdCreate(name, flags|unix.MFD_NOEXEC_SEAL)
 	if err == unix.EINVAL { // a kernel that does not know the last flag
@@ -24,7 +25,7 @@ func newMemfd(name string, size int) (int, []byte, error) {
 	}
 	var mem []byte
 	if err == nil {
-		if mem, err = populate(fd, size); err != nil {
+		if mem, err = populate(fd, size, lent); err != nil {
 			_ = unix.Close(fd)
 		}
 	}
@@ -38,21 +39,30 @@ func newMemfd(name string, size int) (int, []byte, error) {
 	return fd, mem, nil
 }
 
-// populate allocates the pages of a memory file, seals it and maps it.
-func populate(fd, size int) ([]byte, error) {
+// populate maps a memory file, allocates its pages and seals it.
+func populate(fd, size int, lent bool) ([]byte, error) {
 	if err := affordable(size); err != nil {
 		return nil, err
 	}
 	if err := unix.Ftruncate(fd, int64(size)); err != nil {
 		return nil, err
 	}
-	if err := allocate(fd, int64(size)); err != nil {
+	with := seals | unix.F_SEAL_FUTURE_WRITE // the mapping that there is stays writable
+	if !lent {
+		with = seals
+		if err := allocate(fd, int64(size)); err != nil {
+			return nil, err
+		}
+	}
+	mem, err := mapShared(fd, size, writable)
+	if err != nil {
 		return nil, err
 	}
-	if _, err := unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, seals); err != nil {
+	if _, err := unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, with); err != nil {
+		_ = unix.Munmap(mem)
 		return nil, err
 	}
-	return mapShared(fd, size)
+	return mem, nil
 }
 
 // affordable refuses more memory than the host has available: allocating it could make the kernel
@@ -83,9 +93,15 @@ func allocate(fd int, size int64) error {
 	}
 }
 
+// How a mapping may be used.
+const (
+	readable = unix.PROT_READ
+	writable = unix.PROT_READ | unix.PROT_WRITE
+)
+
 // mapShared maps a file. A child of a fork does not inherit the mapping.
-func mapShared(fd, size int) ([]byte, error) {
-	mem, err := unix.Mmap(fd, 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+func mapShared(fd, size, use int) ([]byte, error) {
+	mem, err := unix.Mmap(fd, 0, size, use, unix.MAP_SHARED)
 	if err != nil {
 		return nil, err
 	}
@@ -96,7 +112,7 @@ func mapShared(fd, size int) ([]byte, error) {
 
 // checkMemfd looks at memory that a peer passed: it must be what newMemfd makes, of this size.
 // Anything else is errs.Protocol.
-func checkMemfd(fd int, size int64) error {
+func checkMemfd(fd int, size int64, lent bool) error {
 	bad := func(why string) error {
 		return errs.Newf(errs.Protocol, "shm", "memory of the peer", "%s", why)
 	}
@@ -107,7 +123,7 @@ func checkMemfd(fd int, size int64) error {
 	if have&seals != seals {
 		return bad("it can shrink or grow")
 	}
-	if have&(unix.F_SEAL_WRITE|unix.F_SEAL_FUTURE_WRITE) != 0 {
+	if !lent && have&(unix.F_SEAL_WRITE|unix.F_SEAL_FUTURE_WRITE) != 0 {
 		return bad("it cannot be written")
 	}
 	var fs unix.Statfs_t
@@ -122,7 +138,7 @@ func checkMemfd(fd int, size int64) error {
 	if st.Size != size || size <= 0 || size%page != 0 {
 		return bad("its size is not what was announced")
 	}
-	if st.Blocks*512 < size {
+	if !lent && st.Blocks*512 < size {
 		return bad("it lacks pages")
 	}
 	return nil
@@ -130,10 +146,10 @@ func checkMemfd(fd int, size int64) error {
 
 // openMemfd checks and maps what a peer passed. The descriptor stays the caller's.
 func openMemfd(fd int, size int64) ([]byte, error) {
-	if err := checkMemfd(fd, size); err != nil {
+	if err := checkMemfd(fd, size, false); err != nil {
 		return nil, err
 	}
-	mem, err := mapShared(fd, int(size))
+	mem, err := mapShared(fd, int(size), writable)
 	if err != nil {
 		return nil, errs.Wrap("shm", "memory of the peer", err)
 	}

@@ -23,7 +23,7 @@ func TestArena(t *testing.T) {
 	if one == nil || off != 100 {
 		t.Fatalf("found at %d", off)
 	}
-	fatal(t, checkMemfd(one.fd, int64(one.size)))
+	fatal(t, checkMemfd(one.fd, int64(one.size), false))
 	for _, b := range [][]byte{make([]byte, 10), nil} {
 		if other, _ := a.find(b); other != nil {
 			t.Fatal("memory that is in no arena was found in one")
@@ -85,7 +85,7 @@ func TestMemoryFull(t *testing.T) {
 				return err
 			}
 			defer unix.Close(fd)
-			_, err = populate(fd, 4<<20)
+			_, err = populate(fd, 4<<20, false)
 			kind = errs.KindOf(err)
 			return nil
 		}()

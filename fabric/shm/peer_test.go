@@ -23,6 +23,7 @@ const (
 	envAddr = "SHM_TEST_ADDR"
 	envSeed = "SHM_TEST_SEED"
 	envSpin = "SHM_TEST_SPIN"
+	envLent = "SHM_TEST_LENT"
 )
 
 func TestMain(m *testing.M) {
@@ -56,9 +57,14 @@ const (
 
 func newEnd(opts Options, spin time.Duration) (*end, error) {
 	opts.Arenas = NewArenas()
+	source := opts.Arenas
+	if opts.Lent != nil { // of each end its own
+		opts.Lent = NewLent()
+		source = opts.Lent
+	}
 	n := &end{}
 	var err error
-	if n.mem, n.free, err = opts.Arenas.Map(endBytes); err != nil {
+	if n.mem, n.free, err = source.Map(endBytes); err != nil {
 		return nil, err
 	}
 	if n.dom, err = Open(opts); err != nil {
@@ -155,6 +161,9 @@ func play(part, addr string) error {
 		return err
 	}
 	opts := Options{}
+	if os.Getenv(envLent) != "" {
+		opts.Lent = NewLent()
+	}
 	if part == "stranger" {
 		opts.ServerUIDs = []uint32{65534} // how a namespace sees everybody outside
 	}
@@ -248,12 +257,21 @@ type child struct {
 	ready chan struct{} // closed when it said so
 }
 
+// lends tells a child to lend as this end does.
+func (n *end) lends() string {
+	if n.dom.(*domain).opts.Lent == nil {
+		return envLent + "="
+	}
+	return envLent + "=1"
+}
+
 // start runs a peer in a process of its own. It is killed at the end of the test at the latest.
-func start(t testing.TB, part, addr string, seed uint64, spin time.Duration) *child {
+func start(t testing.TB, part, addr string, seed uint64, spin time.Duration, env ...string) *child {
 	t.Helper()
 	cmd := exec.Command(os.Args[0], "-test.run=^$")
 	cmd.Env = append(os.Environ(), envPart+"="+part, envAddr+"="+addr,
 		envSpin+"="+spin.String(), envSeed+"="+strconv.FormatUint(seed, 10))
+	cmd.Env = append(cmd.Env, env...)
 	cmd.Stderr = os.Stderr
 	out, err := cmd.StdoutPipe()
 	fatal(t, err)

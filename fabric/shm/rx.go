@@ -27,6 +27,11 @@ type rxState struct {
 	early   bool            // the last drain left after one message and did not look for more
 	many    bool            // the last drain found several: look for more
 	recv    fabric.Recv
+
+	untold  int           // above 0: not all of done was told; looks in vain until it is
+	copying bool          // the copier copies loan; nothing is taken out of the ring
+	loan    loan          // the oldest frame's
+	copier  chan struct{} // wakes the goroutine that copies what pollers do not; nil: none yet
 }
 
 // errLater says that a frame must stay in the ring for now.
@@ -88,12 +93,13 @@ func (e *endpoint) spinForWork(times int) bool {
 		return false
 	}
 	defer e.guard().off()
-	for ; times > 0; times-- {
+	for range times {
 		if e.hasWork() {
 			return true
 		}
 		e.rx.early = false
 	}
+	e.idled(times)
 	return false
 }
 
@@ -115,6 +121,9 @@ func (e *endpoint) drain() (did bool, err error) {
 	x := &e.rx
 	if did, err = e.takeAcks(); err != nil {
 		return did, err
+	}
+	if x.copying {
+		return did, nil
 	}
 	count, frames := x.count, 0
 	var h header
@@ -141,9 +150,12 @@ func (e *endpoint) drain() (did bool, err error) {
 	if x.count != count {
 		raceRelease()
 		e.view.mine.done.Store(x.count)
+		x.untold = restAfter
 	}
 	if did {
 		e.notify(wakeSpace | wakeDone)
+	} else {
+		e.idled(1)
 	}
 	return did, nil
 }
@@ -217,10 +229,12 @@ func (e *endpoint) handle(h *header, a, b []byte) error {
 		}
 		return e.handleRequest(h, h, a, b)
 	case frameMore:
-		if !x.open || int(h.part) > int(x.cur.length)-x.got {
+		if !x.open || x.cur.kind == frameLent || int(h.part) > int(x.cur.length)-x.got {
 			return protocolErr("more of nothing")
 		}
 		return e.handleRequest(&x.cur, h, a, b)
+	case frameLent, frameLentMore:
+		return e.handleLent(h, a, b)
 	case framePlaced:
 		if x.open {
 			return protocolErr("a request in the middle of another")

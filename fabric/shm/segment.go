@@ -41,8 +41,9 @@ const (
 
 // geometry says how a segment is divided.
 type geometry struct {
-	ring  uint32
-	slots [2]uint32
+	ring    uint32
+	slots   [2]uint32
+	borrows bool // the dialler takes memory that is lent
 }
 
 func (g geometry) ringsAt() int {
@@ -57,28 +58,31 @@ func (g geometry) size() int {
 	return (g.ringsAt() + 2*int(g.ring) + page - 1) / page * page
 }
 
-// geometryBytes is the length of a geometry in a hello: ring u32, slots u32, u32, zero u32.
+// geometryBytes is the length of a geometry in a hello: ring u32, slots u32, u32, flags u32, of
+// which bit 0 says that the dialler borrows.
 const geometryBytes = 16
 
 func (g geometry) encode(b []byte) {
 	binary.BigEndian.PutUint32(b[0:], g.ring)
 	binary.BigEndian.PutUint32(b[4:], g.slots[0])
 	binary.BigEndian.PutUint32(b[8:], g.slots[1])
-	binary.BigEndian.PutUint32(b[12:], 0)
+	binary.BigEndian.PutUint32(b[12:], uint32(bit(g.borrows)))
 }
 
 func decodeGeometry(b []byte) (geometry, error) {
 	g := geometry{ring: binary.BigEndian.Uint32(b[0:])}
 	g.slots[0] = binary.BigEndian.Uint32(b[4:])
 	g.slots[1] = binary.BigEndian.Uint32(b[8:])
+	flags := binary.BigEndian.Uint32(b[12:])
+	g.borrows = flags&1 != 0
 	why := ""
 	switch {
 	case g.ring < ringMin || g.ring > ringMax || g.ring&(g.ring-1) != 0:
 		why = "no such ring"
 	case g.slots[0] > grantsMax || g.slots[1] > grantsMax:
 		why = "too many grants"
-	case binary.BigEndian.Uint32(b[12:]) != 0:
-		why = "reserved bytes are not zero"
+	case flags > 1:
+		why = "unknown flags"
 	}
 	if why != "" {
 		return g, errs.Newf(errs.Protocol, "shm", "hello", "%s", why)

@@ -86,6 +86,10 @@ func (e *endpoint) handleNote(b []byte, fds []int) error {
 		e.serve(false)
 	case noteExport:
 		return e.mapArena(n, fds)
+	case noteLend:
+		return e.borrow(n, fds)
+	case noteBorrowed:
+		e.taken(n.id)
 	case noteWithdraw:
 		e.unmapArena(n.id)
 	}
@@ -113,28 +117,41 @@ func (e *endpoint) mapArena(n note, fds []int) error {
 	if !e.maps || len(fds) != 1 {
 		return protocolErr("memory that nobody asked for")
 	}
+	_, err := e.mapOnce(n, fds[0], false)
+	return err
+}
+
+// mapOnce maps memory of the peer's under its number. It is false where the limits do not allow it,
+// or there is no address space.
+func (e *endpoint) mapOnce(n note, fd int, lent bool) (bool, error) {
 	if n.size > 1<<44 {
-		return protocolErr("memory of an impossible size")
+		return false, protocolErr("memory of an impossible size")
 	}
-	if err := checkMemfd(fds[0], int64(n.size)); err != nil {
-		return err
+	if err := checkMemfd(fd, int64(n.size), lent); err != nil {
+		return false, err
 	}
 	e.mapMu.Lock()
 	defer e.mapMu.Unlock()
 	if _, ok := e.arenas[n.id]; ok {
-		return protocolErr("memory under a number that is taken")
+		return false, protocolErr("memory under a number that is taken")
 	}
 	opts := &e.d.opts
 	if len(e.arenas) >= opts.PeerArenas || e.mapBytes+int64(n.size) > opts.PeerBytes {
-		return nil
+		return false, nil
 	}
-	mem, err := mapShared(fds[0], int(n.size))
+	use := writable
+	if lent {
+		use = readable
+	}
+	mem, err := mapShared(fd, int(n.size), use)
 	if err != nil {
-		return nil // out of address space: accesses go through the ring
+		return false, nil
 	}
-	e.arenas[n.id] = newMapping(mem)
+	m := newMapping(mem)
+	m.lent = lent
+	e.arenas[n.id] = m
 	e.mapBytes += int64(n.size)
-	return nil
+	return true, nil
 }
 
 // unmapArena forgets memory that the peer has freed.
@@ -145,6 +162,9 @@ func (e *endpoint) unmapArena(id uint32) {
 		_ = unix.Munmap(m.mem)
 		delete(e.arenas, id)
 		e.mapBytes -= int64(len(m.mem))
+		if m.lent {
+			e.borrowing.Add(-1)
+		}
 	}
 }
 
@@ -155,11 +175,22 @@ func (e *endpoint) ringDoorbell(fd uintptr) bool {
 	return true
 }
 
-// sendExport passes an arena to the peer; false if the socket does not take it now.
-func (e *endpoint) sendExport(id uint32, memfd, size int) bool {
+// sendArena passes an arena to the peer; false if the socket does not take it now.
+func (e *endpoint) sendArena(kind byte, id uint32, memfd, size int) bool {
+	return e.send(note{kind: kind, id: id, size: uint64(size)}, unix.UnixRights(memfd))
+}
+
+// withdraw tells the peer that an arena is freed. The pages of one that was not lent are freed even
+// if that fails.
+func (e *endpoint) withdraw(id uint32) {
+	e.forgive(id)
+	e.send(note{kind: noteWithdraw, id: id}, nil)
+}
+
+// send sends a note; false if the socket does not take it now.
+func (e *endpoint) send(n note, rights []byte) bool {
 	var b [exportBytes]byte
-	packet := encodeNote(b[:0], note{kind: noteExport, id: id, size: uint64(size)})
-	rights := unix.UnixRights(memfd)
+	packet := encodeNote(b[:0], n)
 	sent := false
 	err := e.raw.Write(func(fd uintptr) bool {
 		_, err := unix.SendmsgN(int(fd), packet, rights, nil,
@@ -168,14 +199,4 @@ func (e *endpoint) sendExport(id uint32, memfd, size int) bool {
 		return true
 	})
 	return err == nil && sent
-}
-
-// withdraw tells the peer that an arena is freed. The pages are freed even if that fails.
-func (e *endpoint) withdraw(id uint32) {
-	var b [exportBytes]byte
-	packet := encodeNote(b[:0], note{kind: noteWithdraw, id: id})
-	_ = e.raw.Write(func(fd uintptr) bool {
-		_, _ = unix.SendmsgN(int(fd), packet, nil, nil, unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL)
-		return true
-	})
 }

@@ -130,6 +130,12 @@ func (e *endpoint) recordLocked(a *answer, w *work, out outcome) bool {
 			break
 		}
 		e.reqs.Started.Push(w)
+		if w.Flags&fabric.FlagLater == 0 {
+			e.hurried++
+		}
+		if w.Own.lent {
+			e.lent += w.Length
+		}
 		e.retireLocked()
 	}
 	return true
@@ -158,8 +164,13 @@ func (e *endpoint) updateAwaitedLocked() uint32 {
 	if e.tx.full {
 		events |= wakeSpace
 	}
-	if e.started != e.acked {
+	switch {
+	case e.started == e.acked:
+	case e.hurried > 0 || e.reqs.Posted.Len() > 0 || e.lent > lateBytes ||
+		e.reqs.Started.Len() > lateWrites:
 		events |= wakeDone
+	default:
+		events |= wakeLate
 	}
 	if e.awaited.Load() != events {
 		e.awaited.Store(events)
@@ -209,6 +220,9 @@ func (e *endpoint) step(a *answer, w *work) (out outcome) {
 		out, err = e.stepDirect(w)
 	case w.Op == fabric.OpRead:
 		out, err = e.stepRead()
+	case w.Own.lent || e.maybeLent(w):
+		w.Own.lent = true
+		out, err = e.stepLent(w)
 	default:
 		out, err = e.stepRing(w)
 	}

@@ -9,6 +9,7 @@ const (
 	wakeData  = 1 << iota // there is something in the ring
 	wakeSpace             // there is room in the ring
 	wakeDone              // Writes were carried out
+	wakeLate              // the same, and the peer rests (fabric.FlagLater)
 
 	byFutex  = 1 << 8 // wake the futex that the word is
 	bySocket = 1 << 9 // send a note
@@ -37,6 +38,7 @@ func (e *endpoint) arm(how uint32) (word uint32, quiet bool) {
 		return 0, true
 	}
 	defer e.guard().off()
+	e.rest()
 	word = wakeData | e.awaited.Load() | how
 	e.view.mine.sleep.Store(word)
 	if e.hasWork() || e.awaited.Load()&^word != 0 {
@@ -44,6 +46,36 @@ func (e *endpoint) arm(how uint32) (word uint32, quiet bool) {
 		return 0, false
 	}
 	return word, true
+}
+
+// What a peer does not wait for it is told when this side has nothing else to do: it would be woken
+// for little, and is about to be for a request.
+
+// lateBytes and lateWrites bound what is not told at once: the memory is in use meanwhile.
+const (
+	lateBytes  = 1 << 20
+	lateWrites = 16
+)
+
+// restAfter is how often a poller looks in vain before it counts as one that has nothing to do:
+// some 50 us.
+const restAfter = 4096
+
+// rest tells the peer what it did not have to know at once. It needs rxMu.
+func (e *endpoint) rest() {
+	if e.rx.untold > 0 {
+		e.rx.untold = 0
+		e.notify(wakeLate)
+	}
+}
+
+// idled is called when a poller has looked in vain. It needs rxMu.
+func (e *endpoint) idled(looks int) {
+	if x := &e.rx; x.untold > looks {
+		x.untold -= looks
+	} else {
+		e.rest()
+	}
 }
 
 // disarm announces that this side is awake.
@@ -62,7 +94,7 @@ func (e *endpoint) disarm() {
 // hasWork tells whether the peer has done something that was not handled yet. It needs rxMu.
 func (e *endpoint) hasWork() bool {
 	x, theirs := &e.rx, e.view.theirs
-	return x.in.there() && !x.blocked ||
+	return x.in.there() && !x.blocked && !x.copying ||
 		theirs.done.Load() != x.acked ||
 		e.awaited.Load()&wakeSpace != 0 && theirs.head.Load() != e.fullAt.Load()
 }
@@ -81,7 +113,7 @@ func (e *endpoint) armFor(events uint32) bool {
 			break
 		}
 	}
-	return events&wakeDone != 0 && theirs.done.Load() != e.acked ||
+	return events&(wakeDone|wakeLate) != 0 && theirs.done.Load() != e.acked ||
 		events&wakeSpace != 0 && theirs.head.Load() != e.fullAt.Load()
 }
 

@@ -69,7 +69,7 @@ func (r *Remote) move(ctx context.Context, conn *msg.Conn, c *call, m *msg.Memor
 	case how == mem.Pack:
 		m.Note(provider, mem.Pack, why)
 		return mem.Pack, r.callCopied(ctx, conn, c, m)
-	case r.opts.Buffers == nil || conn.Direct(m):
+	case r.opts.Buffers == nil || conn.Direct(m, c.req.In != nil):
 		m.Note(provider, mem.Gather, why)
 		return mem.Gather, conn.Call(ctx, &c.req, &c.rep)
 	case r.register(conn, c, m):

@@ -85,7 +85,7 @@ func (x *started) place(conn *msg.Conn) (ok, full bool) {
 			Fragments: int(n), Bytes: x.m.Len()})
 	}
 	x.req = x.c.req
-	direct := x.r.opts.Buffers == nil || conn.Direct(x.m)
+	direct := x.r.opts.Buffers == nil || conn.Direct(x.m, x.c.req.In != nil)
 	if x.m.Len() <= int64(conn.InlineRoom()) || direct && how != mem.Pack {
 		x.m.Note(conn.Caps().Provider, how, why)
 		return true, false
@@ -167,5 +167,6 @@ func (x *reading) Complete(ctx context.Context) (iod.Mark, error) {
 // direct tells whether a connection moves memory as it is.
 func (r *Remote) direct(conn *msg.Conn, p []byte) bool {
 	return r.opts.Buffers == nil || len(p) <= conn.InlineRoom() ||
-		conn.Direct(&msg.Memory{Windows: []fabric.Sge{{Buf: p}}, Access: seg.Contig(0, int64(len(p)))})
+		conn.Direct(&msg.Memory{Windows: []fabric.Sge{{Buf: p}}, Access: seg.Contig(0, int64(len(p)))},
+			false)
 }

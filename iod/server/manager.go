@@ -184,6 +184,11 @@ type work struct {
 
 	mark   iod.Mark // to reply with; zero: that of the reply's moment
 	direct direct
+
+	op   iod.Op
+	loan *unifier.Loan // of a read
+	room *gate.Gate    // that memory is held in
+	sent func()        // ends the request when its data has left
 }
 
 // asks is the request to a gate.
@@ -194,10 +199,15 @@ func (w *work) asks(c *msg.Call, bytes int64) gate.Request {
 // workPool reuses works, so that a request allocates nothing.
 type workPool struct{ p sync.Pool }
 
-func (p *workPool) get() *work {
+// get returns a work of a server's.
+func (p *workPool) get(s *Server) *work {
 	w, ok := p.p.Get().(*work)
 	if !ok {
 		w = &work{reply: wire.Enc{B: make([]byte, 0, 64)}}
+		w.sent = func() {
+			w.time.enter(stateFin)
+			s.end(w, nil)
+		}
 	}
 	w.reply.B = w.reply.B[:0]
 	w.sums = w.sums[:0]

@@ -11,8 +11,9 @@ import (
 	"github.com/sluice-storage/sluice/unifier"
 )
 
-// read lends cache units to the transfer, pushes them into the client's memory and replies; the
-// units are returned when the reply has left, because until then the network may still read them.
+// read lends cache units to the transfer, pushes them into the client's memory and replies. The
+// units are returned when the reply has left, because until then the network, or the client, may
+// still read them; nobody waits for that.
 func (s *Server) read(ctx context.Context, c *msg.Call, w *work) error {
 	t, a := &w.req.Target, &w.req.Args
 	n := a.Access.Len()
@@ -26,9 +27,8 @@ func (s *Server) read(ctx context.Context, c *msg.Call, w *work) error {
 			return err
 		}
 	}
-	if loan := s.lendCached(c, w); loan != nil {
-		defer s.manage.hits.Leave(&w.memory)
-		return s.give(ctx, c, w, loan)
+	if s.lendCached(c, w) {
+		return s.give(ctx, c, w)
 	}
 	c.Waits() // for memory, for the disk, or for somebody who reads the same
 	far := s.cfg.Cache.Query(t.Object, a.Access) < n
@@ -39,23 +39,24 @@ func (s *Server) read(ctx context.Context, c *msg.Call, w *work) error {
 	if err := memory.Enter(ctx, &w.memory, w.asks(c, heldBytes(a.Access))); err != nil {
 		return err
 	}
-	defer memory.Leave(&w.memory)
+	w.room = memory
 	loan, err := s.lend(ctx, c, w, far)
 	if err != nil {
 		return err
 	}
-	return s.give(ctx, c, w, loan)
+	w.loan = loan
+	return s.give(ctx, c, w)
 }
 
-// give pushes the loan to the client, and replies.
-func (s *Server) give(ctx context.Context, c *msg.Call, w *work, loan *unifier.Loan) error {
-	defer loan.Release()
+// give pushes the loan to the client, and replies. When it says errSent w is not the caller's any
+// more.
+func (s *Server) give(ctx context.Context, c *msg.Call, w *work) error {
 	w.time.enter(stateSend)
-	if err := c.Push(ctx, 0, loan.Sges()); err != nil {
+	if err := c.Push(ctx, 0, w.loan.Sges()); err != nil {
 		return err
 	}
 	if !w.req.Target.How.NoSums {
-		w.sums = loan.Sums(w.sums, iod.SumChunk) // while the data is on its way
+		w.sums = w.loan.Sums(w.sums, iod.SumChunk) // while the data is on its way
 	}
 	if err := s.fences.check(w.req.Target.Object); err != nil {
 		return err // removed while it was read
@@ -64,25 +65,25 @@ func (s *Server) give(ctx context.Context, c *msg.Call, w *work, loan *unifier.L
 	s.count.readBytes.Add(uint64(n))
 	w.read = n
 	iod.AppendData(&w.reply, s.mark(), w.sums)
-	err := ignoreDead(c.Reply(w.reply.B, n))
-	w.time.enter(stateFin)
-	return err
+	c.ReplyLater(w.reply.B, n, w.sent)
+	return errSent
 }
 
-// lendCached lends the data if all of it is cached and nothing has to be waited for; else nil. The
-// loan comes before the gate, so that a read that is not cached does not pass the gate in vain.
-func (s *Server) lendCached(c *msg.Call, w *work) *unifier.Loan {
+// lendCached lends the data if all of it is cached and nothing has to be waited for. The loan comes
+// before the gate, so that a read that is not cached does not pass the gate in vain.
+func (s *Server) lendCached(c *msg.Call, w *work) bool {
 	t, a := &w.req.Target, &w.req.Args
 	loan := s.cfg.Cache.Lend(t.Object, a.Access, hint(&t.How))
 	if loan == nil {
-		return nil
+		return false
 	}
 	if !s.manage.hits.TryEnter(&w.memory, w.asks(c, heldBytes(a.Access))) {
 		loan.Release()
-		return nil
+		return false
 	}
+	w.loan, w.room = loan, s.manage.hits
 	w.time.enter(stateSendInit)
-	return loan
+	return true
 }
 
 // lend lends the data; missing units wait for the disk gate.

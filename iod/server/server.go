@@ -133,15 +133,35 @@ func QuickAt(op uint16, level msg.Level) bool { return iod.Op(op) == iod.OpRead 
 func (s *Server) Serve(ctx context.Context, c *msg.Call) {
 	op := iod.Op(c.Header().Op)
 	s.count.begin(op)
-	w := s.works.get()
+	w := s.works.get(s)
+	w.op = op
 	w.time.begin(s.seen.Base())
 	w.time.live = s.seen.Begin(int(op), w.time.since)
 	err := s.serve(ctx, op, c, w)
+	if err == errSent {
+		return
+	}
 	if err != nil {
 		s.note(op, c, err)
 		_ = c.Fail(err) // the connection's death has ended the call already
 	}
-	s.clocks.end(op, &w.time)
+	s.end(w, err)
+}
+
+// errSent says that a request's data is on its way, and that the request ends when it has left.
+var errSent = errs.New(errs.Again, "iod.Serve", "the data is being sent", nil)
+
+// end gives back what a request holds.
+func (s *Server) end(w *work, err error) {
+	if w.loan != nil {
+		w.loan.Release()
+		w.loan = nil
+	}
+	if w.room != nil {
+		w.room.Leave(&w.memory)
+		w.room = nil
+	}
+	s.clocks.end(w.op, &w.time)
 	w.time.end(w, err)
 	s.works.put(w)
 	s.count.end(err)

@@ -92,7 +92,8 @@ func (p *Pool) charge(size int64) {
 
 // mapChunk makes a chunk and tells the registrar of it. It needs no lock.
 func (p *Pool) mapChunk(size int64, ready bool) (*chunk, error) {
-	opts := mem.ArenaOptions{Bytes: int(size), Limit: p.limit, Huge: p.cfg.HugePages}
+	opts := mem.ArenaOptions{Bytes: int(size), Source: p.cfg.Source, Limit: p.limit,
+		Huge: p.cfg.HugePages}
 	if !ready {
 		opts.Populate, opts.Lock, opts.Huge = mem.No, mem.No, mem.No
 	}

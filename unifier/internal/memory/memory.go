@@ -42,8 +42,9 @@ type Evictor interface {
 type Config struct {
 	Bytes, ReadyBytes, ChunkBytes, LoanBytes int64
 
-	Registrar Registrar // nil: nobody needs to know
-	HugePages mem.Want  // for what is ready
+	Registrar Registrar  // nil: nobody needs to know
+	Source    mem.Source // nil: memory of this process alone
+	HugePages mem.Want   // for what is ready, where there is no source
 }
 
 // Pool is all data memory of a cache.
