@@ -225,13 +225,11 @@ func (d *Iod) withDefaults(c *Config, h Host, place int) {
 	or(&d.Size, "0")
 	or(&d.Memory, "512M")
 	or(&d.HugePages, "auto")
-	if d.WriteBack == nil {
-		yes := true
-		d.WriteBack = &yes
-	}
-	if d.Lend == nil {
-		yes := true
-		d.Lend = &yes
+	for _, b := range []**bool{&d.WriteBack, &d.Lend} {
+		if *b == nil {
+			yes := true
+			*b = &yes
+		}
 	}
 	if len(d.Store) == 0 && !c.InMemory {
 		d.Store = List{filepath.Join(c.Folder, fmt.Sprintf("iod%d", d.ID))}

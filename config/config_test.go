@@ -37,9 +37,11 @@ func TestDefaults(t *testing.T) {
 			OpenFiles: 1 << 20, OpenFilesAll: 1 << 22},
 		Iods: []Iod{
 			{ID: 1, Name: "iod1", Admin: "127.0.0.1:0", Store: List{"/etc/s/iod1"}, Size: "0",
-				Memory: "512M", WriteBack: &yes, HugePages: "auto"},
+				Memory: "512M", WriteBack: &yes, Lend: &yes,
+				HugePages: "auto"},
 			{ID: 7, Name: "iod7", Admin: "127.0.0.1:0", Store: List{"/etc/s/disk", "/abs"}, Size: "0",
-				Memory: "512M", WriteBack: &yes, HugePages: "auto"}},
+				Memory: "512M", WriteBack: &yes, Lend: &yes,
+				HugePages: "auto"}},
 		NBDs: []NBD{{Name: "nbd1", Listen: "unix:/etc/s/s", Admin: "127.0.0.1:0",
 			Exports: []Export{{Name: "a", Volume: "v"}}}},
 		Mounts: []Mount{{Name: "mount", Dir: "/etc/s/m", Path: "/", Admin: "127.0.0.1:0",
