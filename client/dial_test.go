@@ -20,6 +20,7 @@ import (
 	iodremote "github.com/sluice-storage/sluice/iod/remote"
 	iodserver "github.com/sluice-storage/sluice/iod/server"
 	"github.com/sluice-storage/sluice/kv/memkv"
+	"github.com/sluice-storage/sluice/mem"
 	"github.com/sluice-storage/sluice/meta"
 	metaserver "github.com/sluice-storage/sluice/meta/server"
 	"github.com/sluice-storage/sluice/meta/store"
@@ -36,6 +37,7 @@ type wired struct {
 	domain fabric.Domain            // tcp, or what else the servers' addresses are of
 	places func(name string) string // where a server listens
 	net    *peer.Network            // of the servers
+	lent   mem.Source               // of their caches; nil: memory of their own
 	key    capability.Key           // of most tests
 	ring   *capability.Keyring      // of key, or what the options say
 	own    map[uint32]*capability.Keyring
@@ -67,21 +69,29 @@ func newWiredWith(t testing.TB, servers uint32, near bool, opts store.Options) *
 		return newWiredOn(t, servers, []fabric.Domain{base},
 			func(string) string { return "127.0.0.1:0" }, opts)
 	}
-	d, err := shm.Open(shm.Options{})
+	lent := shm.NewLent()
+	d, err := shm.Open(shm.Options{Lent: lent})
 	must(t, err)
 	sock := t.TempDir()
 	must(t, os.Chmod(sock, 0o700))
-	return newWiredOn(t, servers, []fabric.Domain{d, base}, func(name string) string {
+	return newWiredLent(t, servers, []fabric.Domain{d, base}, func(name string) string {
 		return "tcp:127.0.0.1:0,shm:" + filepath.Join(sock, name)
-	}, opts)
+	}, opts, lent)
 }
 
 // newWiredOn is a cluster on any domains, best first, which end with it.
 func newWiredOn(t testing.TB, servers uint32, domains []fabric.Domain,
 	places func(name string) string, opts store.Options) *wired {
 	t.Helper()
+	return newWiredLent(t, servers, domains, places, opts, nil)
+}
+
+// newWiredLent is newWiredOn with servers that lend their caches.
+func newWiredLent(t testing.TB, servers uint32, domains []fabric.Domain,
+	places func(name string) string, opts store.Options, lent mem.Source) *wired {
+	t.Helper()
 	w := &wired{t: t, domain: domains[len(domains)-1], places: places, key: capability.Key{3},
-		addrs: map[uint32]string{}, stop: map[uint32]func(){}, start: map[uint32]func(){},
+		lent: lent, addrs: map[uint32]string{}, stop: map[uint32]func(){}, start: map[uint32]func(){},
 		own: map[uint32]*capability.Keyring{}}
 	var err error
 	w.net, err = peer.New(&peer.Providers{Domains: domains}, msg.Options{})
@@ -155,7 +165,8 @@ func (w *wired) addServer(id uint32) {
 		if w.crashes {
 			disk.verifier = rand.Uint64()
 		}
-		cache, err := unifier.New(unifier.Config{MemoryBytes: 64 << 20, Registrar: w.net.Node}, disk)
+		cache, err := unifier.New(unifier.Config{MemoryBytes: 64 << 20, Registrar: w.net.Node,
+			Source: w.lent}, disk)
 		must(t, err)
 		w.own[id] = capability.NewKeyring(w.ring.Ring().For(id))
 		srv, err := iodserver.New(iodserver.Config{ID: id, Key: w.own[id], Store: disk, Cache: cache})

@@ -221,3 +221,42 @@ func cpuTime() time.Duration {
 	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &u)
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
+
+// TestLentReads: what a server on this host has in its cache is copied once, into whatever memory
+// it is read to. That copy is the provider's and not counted.
+func TestLentReads(t *testing.T) {
+	w := newWiredBy(t, 2, true)
+	fs := w.dialNear(buffersMin)
+	ctx := context.Background()
+	f, err := fs.Create(ctx, "/lent")
+	must(t, err)
+	defer f.Close(ctx)
+	want := make([]byte, 4<<20)
+	fill(want, rand.New(rand.NewPCG(1, 2)))
+	_, err = f.WriteAt(ctx, want, 0)
+	must(t, err)
+	must(t, f.Sync(ctx))
+	got := make([]byte, len(want))
+	whole := seg.Contig(0, int64(len(want)))
+	for name, read := range map[string]func() error{
+		"at": func() error {
+			_, err := f.ReadAt(ctx, got, 0)
+			return err
+		},
+		"list": func() error {
+			_, err := f.ReadList(ctx, [][]byte{got[:3<<20], got[3<<20:]}, whole)
+			return err
+		},
+	} {
+		must(t, read()) // what is not lent yet is lent by then
+		clear(got)
+		before := mem.Copied()
+		must(t, read())
+		if n := mem.Copied() - before; n > 0 {
+			t.Errorf("%s: %d bytes were copied besides", name, n)
+		}
+		if !bytes.Equal(got, want) {
+			t.Errorf("%s: other bytes than were written", name)
+		}
+	}
+}

@@ -99,7 +99,8 @@ type Providers struct {
 	Memory mem.Source
 
 	// Lent is the source of memory that a process that listens lends to clients of this host who are
-	// root or its own user: they read it directly. nil: there is none.
+	// root or its own user: they read all of it directly. nil: there is none, as where peers have
+	// certificates, by which a client may have fewer rights than its user.
 	Lent mem.Source
 }
 
@@ -168,21 +169,22 @@ func (p *Providers) open(name string, opts *Options) error {
 // reads arenas in one copy, and a slot would add one.
 func (p *Providers) openSHM(opts *Options) (fabric.Domain, error) {
 	var how shm.Options
-	if opts.Listens {
-		how.Lent, how.PeerBytes = shm.NewLent(), peerMemory
-	} else {
+	switch {
+	case !opts.Listens:
 		how.Arenas = shm.NewArenas()
-	}
-	if opts.Listens && opts.Security != nil {
-		how.Tokens, how.AnyClient = p.Tokens, true
+	case opts.Security != nil:
+		how.Tokens, how.AnyClient, how.PeerBytes = p.Tokens, true, peerMemory
+	default:
+		how.Lent, how.PeerBytes = shm.NewLent(), peerMemory
 	}
 	d, err := shm.Open(how)
 	if err != nil {
 		return nil, err
 	}
-	if opts.Listens {
+	if how.Lent != nil {
 		p.Lent = how.Lent
-	} else {
+	}
+	if how.Arenas != nil {
 		p.Memory = how.Arenas
 	}
 	if _, measured := p.Limits[SHM]; !measured {

@@ -55,6 +55,24 @@ func TestOpenNeedsNothing(t *testing.T) {
 	}
 }
 
+// TestWhoLends: those that listen lend their memory, and dial from memory of their own; where peers
+// have certificates nobody lends any.
+func TestWhoLends(t *testing.T) {
+	for name, c := range map[string]struct {
+		opts         Options
+		lent, memory bool
+	}{
+		"dials":                     {Options{}, false, true},
+		"listens":                   {Options{Listens: true, Secret: secretHere(t)}, true, false},
+		"listens with certificates": {Options{Listens: true, Security: selfSigned(t, "a")}, false, false},
+	} {
+		p := openHere(t, c.opts)
+		if (p.Lent != nil) != c.lent || (p.Memory != nil) != c.memory {
+			t.Errorf("%s: %v, %v", name, p.Lent, p.Memory)
+		}
+	}
+}
+
 func TestOpenSaysWhatIsMissing(t *testing.T) {
 	p := openHere(t, Options{Use: []string{TCP}})
 	if len(p.Domains) != 1 || len(p.Missing) != 2 || p.Memory != nil {

@@ -7,22 +7,25 @@
 //	  posted receive, granted memory <--copy-- ring 1 in the segment <--copy-- Post
 //	  arena memory <-------------------- one copy ---------------------- Post of a Write
 //	  arena memory --------------------- one copy ---------------------> Post of a Read
+//	  granted memory <--- one copy, by the client --- lent memory, named in ring 1 by Post of a Write
 //
 // It has no flow control (package msg does) and does not reach beyond the host.
 //
 // # Who maps whom
 //
-// The client makes the segment and passes it with its hello: a client never maps memory that a
-// server made. Only servers map client memory: the segment, and arenas (see Arenas). An arena is
-// passed once per connection, when the first grant in it is made. Everything else (what a client
-// writes to or reads from a server, and grants on memory that is in no arena) goes through the
-// rings; this package copies it in the process that owns the memory. The kernel tells each side who
-// the peer is (SO_PEERCRED); Options say which users are trusted. The socket of the hello stays
-// open. When it closes, the peer has died or ended the connection; each side closes it last, so a
-// closed socket also means that the peer has stopped touching memory.
+// The client makes the segment and passes it with its hello. Servers map client memory: the
+// segment, and arenas (see Arenas). An arena is passed once per connection, when the first grant in
+// it is made. A client maps what a server lends it (lend.go), and may only read it. Everything else
+// (what a client writes to or reads from a server, and other memory of a server's that is written
+// to grants in no arena) goes through the rings; this package copies it in the process that owns
+// the memory. The kernel tells each side who the peer is (SO_PEERCRED); Options say which users are
+// trusted. The socket of the hello stays open. When it closes, the peer has died or ended the
+// connection; each side closes it last, so a closed socket also means that the peer has stopped
+// touching memory.
 //
 // Copies: a Send two (into the ring, into the receive); a Write or Read by a client two; a Write
-// or Read by a server one where the client's memory is in an arena, else two.
+// or Read by a server one where the client's memory is in an arena, else two, or one if it is a
+// Write from lent memory.
 //
 // What completions mean: a Send is complete when it is in the ring, that is when its memory is
 // free. A Write is complete when it is placed. They come in the order posted, Reads excepted.
@@ -38,6 +41,8 @@
 //
 // What shared memory cannot enforce, between processes that trust each other:
 //
+//   - A client that memory is lent to can read all of it, from the beginning to the end of the
+//     connection and for as long as it keeps the mapping. Whom it is lent to Options.Lent says.
 //   - A malicious server can read and write a whole arena, from the first grant in it to the end of
 //     the connection, whatever the grant says. Put nothing into arenas that the server may not see.
 //     Rights, ranges and Revoke are honoured by this package in the server.
@@ -58,12 +63,12 @@
 // Options.Sleepers threads at once) or until a note comes through the socket. While nobody waits
 // the goroutine that reads the socket serves the endpoint.
 //
-// Lock order: endpoint.rxMu, a grant's, arena.mu, endpoint.life, endpoint.mapMu, endpoint.mu, that
-// of the receive queue, the completion queue's (package progress).
+// Lock order: endpoint.rxMu, endpoint.mapMu, a grant's, arena.mu, endpoint.life, endpoint.lendMu,
+// endpoint.mu, that of the receive queue, the completion queue's (package progress).
 //
 // Read this file first, then segment.go, frame.go and slot.go (what is shared, drawn in bytes),
 // hello.go (what goes through the socket), ep.go (life and death), tx.go and rx.go (the rings),
-// rma.go (direct access), cq.go and wake.go (sleeping).
+// rma.go (direct access), lend.go (lent memory), cq.go and wake.go (sleeping).
 package shm
 
 import (
@@ -117,7 +122,7 @@ type Options struct {
 	// are used through the ring. Default 1024, at most 32768.
 	Grants int
 
-	// PeerArenas and PeerBytes bound what a listener maps of one peer. Accesses to further arenas go
+	// PeerArenas and PeerBytes bound what is mapped of one peer. Accesses to further arenas go
 	// through the ring. Default 64 arenas and 64 GiB.
 	PeerArenas int
 	PeerBytes  int64
