@@ -81,21 +81,26 @@ func (c *Conn) Direct(m *Memory, in bool) bool {
 	if c.caps.AnyMemory && !c.caps.AnyMemoryCopied || m.Len() <= int64(c.rung.limits.InlineMax) {
 		return true
 	}
-	if in && c.borrows(m.Len()) {
-		return true
-	}
+	return in && c.borrows(m.Len()) || c.attached(m)
+}
+
+// Lent tells whether what a server writes to m is copied from memory that it lends.
+func (c *Conn) Lent(m *Memory) bool { return c.borrows(m.Len()) && !c.attached(m) }
+
+// borrows tells whether n bytes of the server's memory can be reached from here.
+func (c *Conn) borrows(n int64) bool {
+	b, ok := c.ep.(fabric.Borrower)
+	return ok && b.Borrows(n)
+}
+
+// attached tells whether all of m lies in attached arenas.
+func (c *Conn) attached(m *Memory) bool {
 	for i := range m.Windows {
 		if len(m.Windows[i].Buf) > 0 && c.node.arenas.Find(m.Windows[i].Buf) == nil {
 			return false
 		}
 	}
 	return true
-}
-
-// borrows tells whether n bytes of the server's memory can be reached from here.
-func (c *Conn) borrows(n int64) bool {
-	b, ok := c.ep.(fabric.Borrower)
-	return ok && b.Borrows(n)
 }
 
 // AnyMemory tells whether the connection's provider moves memory that is not registered.

@@ -160,7 +160,8 @@ func (f *memoryFlags) add(cmd *cobra.Command) {
 	flags.StringVar(&f.readahead, "readahead", "",
 		"how far to read ahead of a sequential reader; 0: not (default by the size of the cache)")
 	flags.StringVar(&f.huge, "huge-pages", "auto",
-		"the cache on huge pages: on (reserved ones, or it does not start), auto (if there are), off")
+		"the cache on huge pages: on (reserved ones, or it does not start), auto (if there are, and "+
+			"without --lend), off")
 	flags.StringVar(&f.reserve, "reserve", "",
 		"how much a store leaves of its file system to others; 0: nothing "+
 			"(default a 20th, from 64 MiB to 8 GiB)")

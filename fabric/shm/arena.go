@@ -50,7 +50,11 @@ func (a *Arenas) Map(size int) (mem []byte, free func() error, err error) {
 		return nil, nil, errs.Newf(errs.Invalid, "shm.Map", "", "%d bytes", size)
 	}
 	page := os.Getpagesize()
-	fd, all, err := newMemfd("sluice-arena", (size+page-1)/page*page, a.lent)
+	name := "sluice-arena"
+	if a.lent {
+		name = "sluice-lent"
+	}
+	fd, all, err := newMemfd(name, (size+page-1)/page*page, a.lent)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -47,7 +47,7 @@ func (r *Remote) callPieces(ctx context.Context, conn *msg.Conn, c *call, m *msg
 	case chosen:
 		how, why = r.shapes.Choose(conn.Caps(), shape)
 	case how == mem.Auto:
-		why = "one piece"
+		why = whyOne(conn, c.req.In)
 	}
 	began := time.Now()
 	how, err := r.move(ctx, conn, c, m, how, why)
@@ -55,6 +55,14 @@ func (r *Remote) callPieces(ctx context.Context, conn *msg.Conn, c *call, m *msg
 		r.shapes.Took(conn.Caps(), shape, how, time.Since(began))
 	}
 	return err
+}
+
+// whyOne says why a request of one piece is not packed. in is nil of a write.
+func whyOne(conn *msg.Conn, in *msg.Memory) string {
+	if in != nil && conn.Lent(in) {
+		return "one piece, which the server lends"
+	}
+	return "one piece"
 }
 
 // move moves the data by a method, or by another one where that is impossible. Pieces stay where

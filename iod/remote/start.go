@@ -77,12 +77,14 @@ func (x *started) start(ctx context.Context, conn *msg.Conn, ready func()) (ok, 
 // place settles where the data is, or will arrive. Registering is left to Read and Write: it takes
 // long.
 func (x *started) place(conn *msg.Conn) (ok, full bool) {
-	how, why := mem.Gather, "one piece"
+	how, why := mem.Gather, ""
 	if op := x.m.Operation; op != nil && op.Method != mem.Auto {
 		how, why = op.Method, op.Why
 	} else if n := x.m.Access.Pieces(); n > 1 {
 		how, why = x.r.shapes.Choose(conn.Caps(), mover.Shape{Put: x.c.req.Out != nil,
 			Fragments: int(n), Bytes: x.m.Len()})
+	} else if op != nil {
+		why = whyOne(conn, x.c.req.In)
 	}
 	x.req = x.c.req
 	direct := x.r.opts.Buffers == nil || conn.Direct(x.m, x.c.req.In != nil)
