@@ -24,6 +24,7 @@ func TestDiskFillsAndEmpties(t *testing.T) {
 	opts := clusterOptions{iods: 2, mount: true, dir: filepath.Join(d.dir, "c")}
 	c := startCluster(t, opts)
 	l := newLoad(t, c, rng)
+	l.names.syncs = true
 	full := 0
 	for cycle := 0; cycle < cycles && (until.IsZero() || time.Now().Before(until)); cycle++ {
 		before := l.failures()

@@ -28,6 +28,7 @@ type nameWriter struct {
 	rng      *rand.Rand
 	made     uint64            // numbers the contents, each of which is unique
 	may      [names][]*content // never empty; nil stands for "no such file"
+	syncs    bool              // the folder, too: what was not synced a full disk may undo
 	done     atomic.Int64      // operations that succeeded
 	failures map[string]int    // and those that did not, by error
 }
@@ -101,10 +102,26 @@ func (w *nameWriter) step() error {
 			err = nil
 		}
 	}
+	if err == nil && w.syncs {
+		err = w.sync(root)
+	}
 	if err == nil {
 		w.may[i] = []*content{next}
 	} else {
 		w.may[i] = append(w.may[i], next)
+	}
+	return err
+}
+
+// sync has the service have what the folder's names are.
+func (w *nameWriter) sync(root *os.Root) error {
+	d, err := root.Open(w.dir)
+	if err != nil {
+		return err
+	}
+	err = d.Sync()
+	if e := d.Close(); err == nil {
+		err = e
 	}
 	return err
 }

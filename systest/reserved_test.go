@@ -20,12 +20,19 @@ func TestReservedSpaceOnAFullDisk(t *testing.T) {
 	d := newDisk(t, 500<<20)
 	c := startCluster(t, clusterOptions{iods: 2, mount: true, dir: filepath.Join(d.dir, "c")})
 	const size = 24 << 20
+	_, empty := df(t, c.mnt)
 	name := filepath.Join(c.mnt, "reserved")
 	f, err := os.Create(name)
 	must(t, err)
 	must(t, unix.Fallocate(int(f.Fd()), 0, 0, size))
 	must(t, unix.Fallocate(int(f.Fd()), unix.FALLOC_FL_KEEP_SIZE, size, size))
 	must(t, f.Sync())
+	c.within(t, "what was reserved is counted", func() error {
+		if _, free := df(t, c.mnt); free > empty-2*size {
+			return fmt.Errorf("%d bytes were free, %d are", empty, free)
+		}
+		return nil
+	})
 	c.reserveTooMuch(t, f, 6*size)
 	must(t, f.Close())
 	writeUntilFull(t, filepath.Join(c.mnt, "big"))
