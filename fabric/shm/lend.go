@@ -288,8 +288,7 @@ func (e *endpoint) copyWaiting() bool {
 		return false
 	}
 	x.in.drop(&header{part: loanBytes})
-	e.view.mine.done.Store(x.count)
-	x.untold = restAfter
+	e.tellDone()
 	e.notify(wakeSpace | wakeDone)
 	return true
 }

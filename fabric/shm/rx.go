@@ -148,9 +148,7 @@ func (e *endpoint) drain() (did bool, err error) {
 		}
 	}
 	if x.count != count {
-		raceRelease()
-		e.view.mine.done.Store(x.count)
-		x.untold = restAfter
+		e.tellDone()
 	}
 	if did {
 		e.notify(wakeSpace | wakeDone)
@@ -158,6 +156,13 @@ func (e *endpoint) drain() (did bool, err error) {
 		e.idled(1)
 	}
 	return did, nil
+}
+
+// tellDone stores how many Writes were carried out. Who has to know at once is notified besides.
+func (e *endpoint) tellDone() {
+	raceRelease()
+	e.view.mine.done.Store(e.rx.count)
+	e.rx.untold = restAfter
 }
 
 // leave tells whether to return with the first message and look for others later: the cache line
