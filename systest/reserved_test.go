@@ -86,8 +86,8 @@ func TestReservedSpaceOnAFullDisk(t *testing.T) {
 	d.empty()
 }
 
-// reserveTooMuch asks for more than there is, which leaves everything as it was. No more than left is
-// free once the reports of the servers are there.
+// reserveTooMuch asks for more than there is, which leaves everything as it was. No more than left
+// is free once the reports of the servers are there.
 func (c *cluster) reserveTooMuch(t *testing.T, f *os.File, more, left int64) {
 	t.Helper()
 	var before int64
