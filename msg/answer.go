@@ -165,7 +165,7 @@ func (c *Call) send() error {
 		if pushed {
 			c.s.closeEndpoint() // writes posted before may still read the caller's memory
 		}
-		if dropped && later {
+		if later && (dropped || !pushed) { // else the end of the op has done it
 			c.free()
 		}
 		if dropped {

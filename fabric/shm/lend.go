@@ -143,15 +143,7 @@ func (e *endpoint) stepLent(w *work) (outcome, error) {
 	x, y := t.out.payload(loanBytes)
 	n := copy(x, payload[:])
 	copy(y, payload[n:])
-	if h.kind == frameLent {
-		e.number(w)
-	}
-	t.out.put(&h)
-	e.notify(wakeData)
-	if w.Rest() == 0 {
-		return stepDone, nil
-	}
-	return stepPart, nil
+	return e.putFrame(w, &h), nil
 }
 
 // borrow maps memory that the peer lends, to be read, and says so. Beyond the limits it maps

@@ -256,15 +256,21 @@ func (e *endpoint) stepRing(w *work) (outcome, error) {
 	}
 	x, y := t.out.payload(part)
 	w.Gather(x, y)
-	if h.kind == frameWrite || h.kind == frameWriteImm {
+	return e.putFrame(w, &h), nil
+}
+
+// putFrame shows the peer a frame of a Send or Write, whose payload is in the ring.
+func (e *endpoint) putFrame(w *work, h *header) outcome {
+	switch h.kind {
+	case frameWrite, frameWriteImm, frameLent:
 		e.number(w)
 	}
-	t.out.put(&h)
+	e.tx.out.put(h)
 	e.notify(wakeData)
 	if w.Rest() == 0 {
-		return stepDone, nil
+		return stepDone
 	}
-	return stepPart, nil
+	return stepPart
 }
 
 // number gives a Write the number under which the peer acknowledges it.
