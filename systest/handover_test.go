@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"os"
 	"os/exec"
@@ -181,7 +182,8 @@ func dup(t *testing.T, f *os.File) int {
 	return fd
 }
 
-// standAlone mounts a cluster by a keeper that the test has started, and returns it.
+// standAlone mounts a cluster by a keeper that the test has started, and returns it once the mount
+// is served.
 func standAlone(t *testing.T, c *cluster, extra ...string) (mnt string, cmd *exec.Cmd,
 	said *bytes.Buffer) {
 	t.Helper()
@@ -189,9 +191,17 @@ func standAlone(t *testing.T, c *cluster, extra ...string) (mnt string, cmd *exe
 	args := append([]string{"mount", "--secret", filepath.Join(c.dir, "cluster.secret")}, extra...)
 	cmd = exec.Command(c.bin, append(args, c.url, mnt)...)
 	said = &bytes.Buffer{}
-	cmd.Stdout, cmd.Stderr = said, said
+	cmd.Stderr = said
+	out, err := cmd.StdoutPipe()
+	must(t, err)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM}
 	must(t, cmd.Start())
+	served := make(chan error, 1)
+	go func() { // it is mounted before, but a process that dies then ends it
+		_, err := out.Read(make([]byte, 1))
+		served <- err
+		_, _ = io.Copy(io.Discard, out)
+	}()
 	t.Cleanup(func() {
 		_ = cmd.Process.Signal(syscall.SIGTERM)
 		_ = cmd.Wait()
@@ -200,10 +210,14 @@ func standAlone(t *testing.T, c *cluster, extra ...string) (mnt string, cmd *exe
 			t.Logf("the mount said:\n%s", said)
 		}
 	})
-	for deadline := time.Now().Add(readyLimit); !mounted(mnt); time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("it is not mounted:\n%s", said)
-		}
+	select {
+	case err = <-served:
+		must(t, err)
+	case <-time.After(readyLimit):
+		t.Fatal("it is not served") // what it said is told when it has ended
+	}
+	if !mounted(mnt) {
+		t.Fatal("it is not mounted")
 	}
 	return mnt, cmd, said
 }

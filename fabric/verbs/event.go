@@ -89,7 +89,7 @@ func (c *conn) await(ctx context.Context, kind int) (*cmEvent, error) {
 		case kind:
 			return &ev, nil
 		case cmRejected:
-			return nil, decodeRefusal(ev.private[:ev.privateLen])
+			return nil, decodeRefusal(ev.private[:ev.privateLen], ev.status)
 		case cmDeviceRemoval:
 			return nil, errs.Newf(errs.Disconnected, "verbs", "", "the RDMA device is gone")
 		}

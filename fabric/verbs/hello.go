@@ -61,8 +61,9 @@ func encodeRefusal(kind errs.Kind) [refusalBytes]byte {
 }
 
 // decodeRefusal turns a rejection into the dialler's error. A peer must not choose this side's
-// errors, so only the kinds of fabric.RefusalKind are kept.
-func decodeRefusal(b []byte) error {
+// errors, so only the kinds of fabric.RefusalKind are kept. One without a refusal comes from the
+// peer's connection manager, with its reason.
+func decodeRefusal(b []byte, reason int) error {
 	if len(b) >= refusalBytes && binary.BigEndian.Uint32(b) == refusalMagic {
 		kind := errs.Kind(binary.BigEndian.Uint16(b[4:]))
 		if kind == errs.Version {
@@ -73,5 +74,10 @@ func decodeRefusal(b []byte) error {
 		}
 		return errs.Newf(fabric.RefusalKind(kind), "verbs", "hello", "refused by the peer")
 	}
-	return errs.Newf(errs.Disconnected, "verbs", "hello", "nobody listens, or it refuses")
+	why := map[int]string{8: "nobody listens", 10: "it has not heard of the end of a connection before",
+		28: "it ended the connection"}[reason]
+	if why == "" {
+		why = "its connection manager refuses"
+	}
+	return errs.Newf(errs.Disconnected, "verbs", "hello", "%s (reason %d)", why, reason)
 }

@@ -129,6 +129,7 @@ func (p *peer) serve(string) error {
 	case err := <-ended:
 		return err
 	}
+	go func() { fmt.Println("visits ended:", <-ended) }() // nothing ends them but a mistake
 	l, err := p.dom.Connector().Listen(streamPort)
 	if err != nil {
 		return err

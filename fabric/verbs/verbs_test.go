@@ -106,7 +106,7 @@ func FuzzHello(f *testing.F) {
 				t.Fatalf("%x became %x", b[:helloBytes], again)
 			}
 		}
-		switch kind := errs.KindOf(decodeRefusal(b)); kind {
+		switch kind := errs.KindOf(decodeRefusal(b, 0)); kind {
 		case errs.Perm, errs.Again, errs.Version, errs.Disconnected:
 		default:
 			t.Fatalf("a refusal of kind %v", kind)
@@ -120,7 +120,7 @@ func TestRefusal(t *testing.T) {
 		errs.NoMemory: errs.Disconnected, errs.OK: errs.Disconnected, 999: errs.Disconnected,
 	} {
 		b := encodeRefusal(kind)
-		if got := errs.KindOf(decodeRefusal(b[:])); got != want {
+		if got := errs.KindOf(decodeRefusal(b[:], 0)); got != want {
 			t.Errorf("a refusal of kind %v is told as %v", kind, got)
 		}
 	}
