@@ -74,7 +74,7 @@ func decodeRefusal(b []byte, reason int) error {
 		}
 		return errs.Newf(fabric.RefusalKind(kind), "verbs", "hello", "refused by the peer")
 	}
-	why := map[int]string{8: "nobody listens", 10: "it has not heard of the end of a connection before",
+	why := map[int]string{8: "nobody listens", 10: "it has not heard of an earlier one's end",
 		28: "it ended the connection"}[reason]
 	if why == "" {
 		why = "its connection manager refuses"
