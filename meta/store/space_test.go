@@ -13,10 +13,9 @@ import (
 	"github.com/sluice-storage/sluice/meta/metatest"
 )
 
-// TestWhatWorksWithoutSpace: on an engine that takes only what makes room, everything works that
-// removing, cutting and reading files needs, and everything that makes more is refused.
-func TestWhatWorksWithoutSpace(t *testing.T) {
-	var full atomic.Bool
+// newFullWorld is a store whose engine takes only what makes room, once it is told to.
+func newFullWorld(t *testing.T) (*world, *atomic.Bool) {
+	full := &atomic.Bool{}
 	w := &world{t: t, objects: metatest.NewObjects(), engine: memkv.New(memkv.Options{
 		Before: func(x *kv.Txn) error {
 			if full.Load() && !x.MakesRoom {
@@ -29,6 +28,13 @@ func TestWhatWorksWithoutSpace(t *testing.T) {
 		w.store.Stop()
 		_ = w.engine.Close()
 	})
+	return w, full
+}
+
+// TestWhatWorksWithoutSpace: on an engine that takes only what makes room, everything works that
+// removing, cutting and reading files needs, and everything that makes more is refused.
+func TestWhatWorksWithoutSpace(t *testing.T) {
+	w, full := newFullWorld(t)
 	ctx, s := t.Context(), w.store
 	c := meta.Caller{Session: w.session}
 	var inos []meta.Ino
@@ -84,4 +90,44 @@ func TestWhatWorksWithoutSpace(t *testing.T) {
 	}
 	full.Store(false)
 	verify(t, s)
+}
+
+// TestRemovalsToldWithoutSpace: what a session has removed in a directory that it holds alone is
+// carried out on a full disk, though it is told together with what is refused there.
+func TestRemovalsToldWithoutSpace(t *testing.T) {
+	w, full := newFullWorld(t)
+	ctx := t.Context()
+	c := meta.Caller{Session: w.session, Leases: true}
+	heard, err := w.store.Listen(ctx, meta.Listening{Session: w.session})
+	w.must(err)
+	dir, err := w.store.Make(ctx, c, meta.RootIno, "d",
+		meta.NewFile{Type: meta.Directory, Mode: 0o755, Sole: true})
+	w.must(err)
+	next, _, err := w.store.Numbers(ctx, c, 10)
+	w.must(err)
+	of := func(kind meta.DeferredKind, n int) meta.Deferred {
+		return meta.Deferred{Kind: kind, Dir: dir.Ino, Name: fmt.Sprint(n), Ino: next + meta.Ino(n),
+			At: meta.Time{Sec: 1}, File: meta.NewFile{Type: meta.Fifo}}
+	}
+	tell := func(id byte, list []meta.Deferred, wants ...errs.Kind) {
+		t.Helper()
+		c.ReqID = [16]byte{id, 15: 7}
+		for range 2 { // the answer may be lost
+			out, err := w.store.TellMany(ctx, c, heard.Epoch, list)
+			w.must(err)
+			for i := range out {
+				if out[i].Kind != wants[i] {
+					t.Fatalf("%d: %v, want %v", i, out[i].Kind, wants[i])
+				}
+			}
+		}
+	}
+	made := []meta.Deferred{of(meta.DeferMake, 1), of(meta.DeferMake, 2), of(meta.DeferMake, 3)}
+	tell(1, made, errs.OK, errs.OK, errs.OK)
+	full.Store(true)
+	tell(2, []meta.Deferred{of(meta.DeferRemove, 1), of(meta.DeferMake, 4), of(meta.DeferRemove, 2),
+		{Kind: meta.DeferTouch, Dir: dir.Ino, At: meta.Time{Sec: 2}}, of(meta.DeferRemove, 3)},
+		errs.OK, errs.NoSpace, errs.OK, errs.OK, errs.OK)
+	full.Store(false)
+	verify(t, w.store)
 }

@@ -261,7 +261,9 @@ func (w *telling) tell(ctx context.Context) error {
 			}
 		}
 		err := w.tellPart(ctx, start, end)
-		if errs.KindOf(err) == errs.Quota && end > start+1 { // of a limit nobody knows whose fault it is
+		k := errs.KindOf(err)
+		if (k == errs.Quota || k == errs.NoSpace) && end > start+1 {
+			// Nobody knows which of them met a limit. On a full disk some may be carried out alone.
 			err = nil
 			for i := start; i < end && err == nil; i++ {
 				err = w.refuse(i, i+1, w.tellPart(ctx, i, i+1))
@@ -442,7 +444,7 @@ func (p *part) build(t *txn) error {
 			continue
 		}
 		some = true
-		t.kv.MakesRoom = t.kv.MakesRoom && d.Kind == meta.DeferRemove
+		t.kv.MakesRoom = t.kv.MakesRoom && d.Kind != meta.DeferMake
 	}
 	t.now = now
 	if !some {
