@@ -177,7 +177,7 @@ func TestHandlesWhereTheKernelWritesBack(t *testing.T) {
 		}
 		dropCaches(t)
 		f, err := byHandle(dir, h, unix.O_RDONLY)
-		for try := 0; errors.Is(err, unix.ESTALE) && try < 500; try++ {
+		for end := time.Now().Add(time.Minute); errors.Is(err, unix.ESTALE) && time.Now().Before(end); {
 			time.Sleep(2 * time.Millisecond)
 			f, err = byHandle(dir, h, unix.O_RDONLY)
 		}

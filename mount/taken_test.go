@@ -2,6 +2,7 @@ package mount
 
 import (
 	"bytes"
+	"errors"
 	"os"
 	"path/filepath"
 	"testing"
@@ -22,6 +23,7 @@ func TestLostPagesAreNotShown(t *testing.T) {
 	must(t, os.WriteFile(name, bytes.Repeat(was, 4), 0o644))
 	f, err := os.OpenFile(name, os.O_RDWR, 0)
 	must(t, err)
+	said := false
 	for i := range 4 {
 		if i == 2 {
 			must(t, f.Sync())
@@ -29,12 +31,18 @@ func TestLostPagesAreNotShown(t *testing.T) {
 			c.data.write.Store(&fail)
 		}
 		_, err := f.Write(is)
+		if i == 3 && errors.Is(err, unix.ENOSPC) { // the one before was stored meanwhile, or was not
+			said = true
+			continue
+		}
 		must(t, err)
 	}
-	want(t, f.Sync(), unix.ENOSPC)
+	if err := f.Sync(); !said || err != nil {
+		want(t, err, unix.ENOSPC)
+	}
 	c.data.write.Store(nil)
 	must(t, f.Close())
-	for end := time.Now().Add(10 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
 		got, err := os.ReadFile(name)
 		must(t, err)
 		if bytes.Equal(got[3*piece:], was) {

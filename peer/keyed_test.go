@@ -119,6 +119,14 @@ func TestKeyedVerbs(t *testing.T) {
 			t.Skipf("no RDMA device: %v", k.client.missing[len(k.client.missing)-1].Err)
 		}
 		c, seen := k.visit(t, k.srv.Addr())
+		// A step has some seconds, and an emulated machine may need more.
+		for range 5 {
+			if c.Provider() == Verbs {
+				break
+			}
+			t.Logf("%v", k.client.Ladder(c))
+			c, seen = k.visit(t, k.srv.Addr())
+		}
 		if c.Provider() != Verbs {
 			t.Fatalf("%v", k.client.Ladder(c))
 		}

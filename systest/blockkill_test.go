@@ -118,7 +118,12 @@ func TestRecorderNotices(t *testing.T) {
 	d := k.serve(t)
 	r := newRecorder(d.sock, 2, 1)
 	stop := make(chan struct{})
-	time.AfterFunc(100*time.Millisecond, func() { close(stop) })
+	go func() {
+		defer close(stop)
+		for end := time.Now().Add(readyLimit); r.covered.Load() < 50 && time.Now().Before(end); {
+			time.Sleep(5 * time.Millisecond)
+		}
+	}()
 	r.run(t, stop)
 	must(t, r.verify(true))
 	d.restart(t)

@@ -178,13 +178,13 @@ func TestBlockBackendGone(t *testing.T) {
 	t.Parallel()
 	c := startCluster(t, clusterOptions{iods: 2})
 	c.sluice(t, "volume", "create", "--unit", "64K", "disk", fmt.Sprint(deviceBytes))
-	d := serveBlock(t, c, "--export", "name=disk,volume=disk", "--timeout", "1s")
+	d := serveBlock(t, c, "--export", "name=disk,volume=disk", "--timeout", "8s")
 	n, err := dialNBD("unix", d.sock, "disk")
 	must(t, err)
 	defer n.close()
 	unit := func(i int) []byte { return bytes.Repeat([]byte{byte(i + 1)}, 64<<10) }
 	for i := range 8 {
-		must(t, n.write(unit(i), uint64(i)<<16, false))
+		c.within(t, "writing", func() error { return n.write(unit(i), uint64(i)<<16, false) })
 	}
 	pid := c.pidOf(t, "iod1")
 	must(t, syscall.Kill(pid, syscall.SIGSTOP))

@@ -33,7 +33,8 @@ func TestDiskFillsAndEmpties(t *testing.T) {
 		d.fill(int64(rng.IntN(3)) * 4 << 20)
 		time.Sleep(time.Duration(500+rng.IntN(2000)) * time.Millisecond)
 		// On a busy machine it takes longer until somebody meets the end.
-		for i := 0; i < 100 && full == 0 && l.failures() == before; i++ {
+		for end := time.Now().Add(readyLimit); full == 0 && l.failures() == before &&
+			time.Now().Before(end); {
 			time.Sleep(100 * time.Millisecond)
 		}
 		if l.failures() > before {

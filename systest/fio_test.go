@@ -92,19 +92,22 @@ func TestKillServersUnderFio(t *testing.T) {
 		{"direct", "--ioengine=libaio --rw=randrw --bs=16k --iodepth=8 --direct=1" + paced},
 		{"small-syncs", "--ioengine=psync --rw=randwrite --bs=4k --size=2m --fdatasync=1" + limit},
 	}
-	stop := make(chan struct{})
-	done := make(chan int)
-	go func() { done <- c.killInTurn(stop, time.Second, "iod1", "meta", "iod2", "iod3") }()
-	t.Run("modes", func(t *testing.T) {
-		for _, m := range modes {
-			t.Run(m.name, func(t *testing.T) {
-				t.Parallel()
-				m.run(t, filepath.Join(c.mnt, m.name))
-			})
-		}
-	})
-	close(stop)
-	if kills := <-done; kills < 3 {
+	kills := 0
+	for try := 0; try < 10 && kills < 3 && !t.Failed(); try++ { // few are, on a busy machine
+		stop, done := make(chan struct{}), make(chan int)
+		go func() { done <- c.killInTurn(stop, time.Second, "iod1", "meta", "iod2", "iod3") }()
+		t.Run("modes", func(t *testing.T) {
+			for _, m := range modes {
+				t.Run(m.name, func(t *testing.T) {
+					t.Parallel()
+					m.run(t, filepath.Join(c.mnt, fmt.Sprint(m.name, try)))
+				})
+			}
+		})
+		close(stop)
+		kills += <-done
+	}
+	if kills < 3 {
 		t.Errorf("only %d servers were killed", kills)
 	}
 }

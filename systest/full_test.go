@@ -111,6 +111,7 @@ func makeSmall(t *testing.T, dir string, from, to int) {
 	for i := from; i < to; i++ {
 		must(t, os.WriteFile(smallName(dir, i), small(i), 0o644))
 	}
+	must(t, syncDir(dir))
 }
 
 // checkSmall reads those small files that are there; at least half of them must be.
@@ -136,13 +137,13 @@ func checkSmall(t *testing.T, dir string, from, to int) {
 // within waits for something to be so.
 func (c *cluster) within(t *testing.T, what string, ok func() error) {
 	t.Helper()
-	for deadline := time.Now().Add(time.Minute); ; time.Sleep(100 * time.Millisecond) {
+	for deadline := time.Now().Add(readyLimit); ; time.Sleep(100 * time.Millisecond) {
 		err := ok()
 		if err == nil {
 			return
 		}
 		if time.Now().After(deadline) {
-			t.Fatalf("%s: not within a minute: %v", what, err)
+			t.Fatalf("%s: not within %v: %v", what, readyLimit, err)
 		}
 	}
 }
@@ -150,11 +151,14 @@ func (c *cluster) within(t *testing.T, what string, ok func() error) {
 // status runs `sluice status`, which must work and say something.
 func (c *cluster) status(t *testing.T, says string) {
 	t.Helper()
-	out, err := exec.Command(c.bin, "status", "--dir", c.dir).CombinedOutput()
-	if err != nil || !strings.Contains(string(out), says) || says == "" &&
-		strings.Contains(string(out), "refuses") {
-		t.Errorf("sluice status: %v, want %q:\n%s", err, says, out)
-	}
+	c.within(t, "sluice status", func() error { // it leaves out who is slow
+		out, err := exec.Command(c.bin, "status", "--dir", c.dir).CombinedOutput()
+		if err != nil || !strings.Contains(string(out), says) || says == "" &&
+			strings.Contains(string(out), "refuses") {
+			return fmt.Errorf("%v, want %q:\n%s", err, says, out)
+		}
+		return nil
+	})
 }
 
 // healthz is what a process says of its health.

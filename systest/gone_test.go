@@ -11,7 +11,7 @@ import (
 )
 
 // goneFor is how long the programs of these tests wait for a server, before they get EIO.
-const goneFor = 3 * time.Second
+const goneFor = 6 * time.Second
 
 // loseServer kills an I/O server and takes its disk away, so that it cannot be started again. What
 // it returns brings the disk back.

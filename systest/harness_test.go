@@ -254,6 +254,23 @@ func (c *cluster) state() (clusterState, error) {
 	return st, json.Unmarshal(out, &st)
 }
 
+// answered is the state when all servers have had time to tell it: sluice status leaves out who is
+// slow.
+func (c *cluster) answered(t *testing.T) (st clusterState) {
+	t.Helper()
+	c.await(t, "all servers answer", func() bool {
+		var err error
+		st, err = c.state()
+		for _, s := range st.Servers {
+			if len(s.Counts) == 0 || s.Known == "" {
+				return false
+			}
+		}
+		return err == nil && len(st.Servers) > 0
+	})
+	return st
+}
+
 // logs is the tail of every process's log, for a failing test.
 func (c *cluster) logs() string {
 	var b strings.Builder
@@ -277,9 +294,9 @@ func (c *cluster) stop(t *testing.T) {
 	go func() { done <- c.cmd.Wait() }()
 	select {
 	case <-done:
-	case <-time.After(time.Minute):
+	case <-time.After(readyLimit):
 		_ = c.cmd.Process.Kill()
-		t.Errorf("sluice up did not end within a minute of SIGTERM")
+		t.Errorf("sluice up did not end within %v of SIGTERM", readyLimit)
 		<-done
 	}
 	if c.mnt != "" && mounted(c.mnt) {

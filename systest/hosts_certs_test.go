@@ -12,6 +12,8 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -64,14 +66,19 @@ func holdOpen(addr string, count int) error {
 	}
 	fmt.Println("open")
 	_, _ = io.Copy(io.Discard, os.Stdin)
-	left := 0
+	var left atomic.Int64
+	var all sync.WaitGroup
+	end := time.Now().Add(3 * time.Second) // in which those that are too many are closed
 	for _, c := range conns {
-		_ = c.SetReadDeadline(time.Now().Add(time.Millisecond))
-		if _, err := io.Copy(io.Discard, c); errors.Is(err, os.ErrDeadlineExceeded) {
-			left++
-		}
+		all.Go(func() {
+			_ = c.SetReadDeadline(end)
+			if _, err := io.Copy(io.Discard, c); errors.Is(err, os.ErrDeadlineExceeded) {
+				left.Add(1)
+			}
+		})
 	}
-	fmt.Println("left", left)
+	all.Wait()
+	fmt.Println("left", left.Load())
 	return nil
 }
 
@@ -163,7 +170,7 @@ func (b *bed) credential(h *hosttest.Host) string {
 func (b *bed) logged(h *hosttest.Host, process, words string) int {
 	b.t.Helper()
 	file := h.Outside(filepath.Join(b.folder(h), "log", process+".log"))
-	for end := time.Now().Add(busyMax); ; time.Sleep(50 * time.Millisecond) {
+	for end := time.Now().Add(readyLimit); ; time.Sleep(50 * time.Millisecond) {
 		text, err := os.ReadFile(file)
 		must(b.t, err)
 		if n := strings.Count(string(text), words); n > 0 || time.Now().After(end) {

@@ -30,7 +30,7 @@ func TestClientGateway(t *testing.T) {
 	env := b.env(c1)
 	gate := c1.Start(env[0], append(env[1:], b.bin, "nbd", "--listen", "127.0.0.1:10809", "--export",
 		"name=disk,volume=disk")...)
-	for end := time.Now().Add(busyMax); !strings.Contains(gate.Said(), "serving nbd://"); {
+	for end := time.Now().Add(readyLimit); !strings.Contains(gate.Said(), "serving nbd://"); {
 		if time.Now().After(end) {
 			t.Fatalf("no gateway: %s", gate.Said())
 		}

@@ -63,7 +63,7 @@ func TestHostsRotate(t *testing.T) {
 	l := b.startWriter(b.host("c1"), "load")
 	l.progress(3)
 	var first uint64
-	b.awaitKeys("all servers know the first secret", busyMax, func(k *keysNow) bool {
+	b.awaitKeys("all servers know the first secret", readyLimit, func(k *keysNow) bool {
 		first = k.Signs
 		hosts := map[string]bool{}
 		for _, s := range k.Servers {

@@ -142,7 +142,7 @@ func TestRotationKilled(t *testing.T) {
 	l := b.startWriter(b.host("c1"), "load")
 	l.progress(2)
 	var first keysNow
-	b.awaitKeys("all servers know the first secret", busyMax, func(k *keysNow) bool {
+	b.awaitKeys("all servers know the first secret", readyLimit, func(k *keysNow) bool {
 		first = *k
 		return k.known(k.Signs, 3)
 	})
@@ -167,7 +167,7 @@ func TestRotationKilled(t *testing.T) {
 		l.progress(1)
 	}
 	t.Logf("%d processes were killed, %d secrets made", kills.end(), rounds)
-	b.awaitKeys("the ones before have ended", busyMax, func(k *keysNow) bool {
+	b.awaitKeys("the ones before have ended", readyLimit, func(k *keysNow) bool {
 		return k.Secret.Valid == 1 && k.Secret.Generation == first.Secret.Generation+rounds
 	})
 	l.progress(2)

@@ -147,7 +147,7 @@ func (w *writer) alive() bool {
 func (w *writer) progress(more int) {
 	w.t.Helper()
 	from, _ := w.now()
-	for end := time.Now().Add(busyMax); ; time.Sleep(20 * time.Millisecond) {
+	for end := time.Now().Add(readyLimit); ; time.Sleep(20 * time.Millisecond) {
 		n, said := w.now()
 		switch {
 		case n >= from+more:
@@ -192,6 +192,9 @@ func (b *bed) kill(h *hosttest.Host) {
 	}
 	for _, pid := range list {
 		_ = syscall.Kill(pid, syscall.SIGKILL) // one may have ended with another
+	}
+	for _, pid := range list {
+		awaitDeath(b.t, pid) // they hold locks until then
 	}
 }
 

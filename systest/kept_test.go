@@ -75,13 +75,14 @@ func TestMountAndServerKilled(t *testing.T) {
 		{"both, synced before", true, true, nil, nil},
 		{"both again", false, true, syscall.EIO, syscall.EIO},
 	} {
+		server := c.pidOf(t, "iod1")
 		copy(page, one.name)
-		_, err := f.WriteAt(page, 0)
+		_, err := f.WriteAt(page, 0) // which the client syncs by itself after some seconds
 		must(t, err)
 		if one.sync {
 			must(t, g.Sync())
 		}
-		killTogether(t, c, keeper, one.both)
+		killTogether(t, c, keeper, server, one.both)
 		if err := f.Sync(); !errors.Is(err, one.wanted) {
 			t.Fatalf("%s: fsync says %v, want %v", one.name, err, one.wanted)
 		}
@@ -95,9 +96,9 @@ func TestMountAndServerKilled(t *testing.T) {
 
 // killTogether kills the process that serves a mount, and an I/O server with it, so that neither
 // does anything about the death of the other one.
-func killTogether(t *testing.T, c *cluster, keeper int, both bool) {
+func killTogether(t *testing.T, c *cluster, keeper, server int, both bool) {
 	t.Helper()
-	pid, server := serverOf(keeper), c.pidOf(t, "iod1")
+	pid := serverOf(keeper)
 	must(t, syscall.Kill(pid, syscall.SIGSTOP))
 	c.await(t, "it is stopped", func() bool { return allStopped(pid) })
 	if both {

@@ -63,12 +63,12 @@ func TestMemoryBoundWithACrowd(t *testing.T) {
 		})
 	}
 	working.Wait()
-	st, err := c.state()
-	must(t, err)
-	// On a busy machine some take too long by shared memory, and go by tcp.
-	if n := st.count("connections_shm"); n < 4*crowd*9/10 {
-		t.Errorf("%d connections by shm to four servers, there are %d clients", n, crowd)
-	}
+	st := c.answered(t)
+	// On a busy machine some take too long by shared memory, and go by tcp until they try again.
+	c.await(t, "most clients go by shm", func() bool {
+		st = c.answered(t)
+		return st.count("connections_shm") >= 4*crowd*9/10
+	})
 	own := int64(crowdBound + crowdRuntime)
 	all := own + crowd*(crowdRings+crowdBuffers)
 	for _, p := range st.Processes {

@@ -34,7 +34,7 @@ func TestAFlippedBitInTheMetadatasLog(t *testing.T) {
 			must(t, os.WriteFile(path, content("old", i), 0o600))
 		}
 	}
-	must(t, exec.Command("sync", "-f", c.mnt).Run())
+	must(t, syncDir(c.mnt))
 	killAll(t, c)
 
 	log := largestLog(t, filepath.Join(c.dir, "meta"))

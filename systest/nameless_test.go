@@ -114,7 +114,7 @@ func (p *pauseCase) run(t *testing.T) {
 // never zeroes, however long its client or the metadata service did not run. Whoever comes back
 // before his rights have run out keeps the file.
 func TestNamelessFileAfterPauses(t *testing.T) {
-	const session = 2 * time.Second
+	const session = 3 * time.Second
 	for _, p := range []pauseCase{
 		{session, 7 * session / 4, "mount", false},
 		{session, 5 * session, "mount", true},

@@ -19,8 +19,7 @@ func TestKilledClientLeavesNothing(t *testing.T) {
 	c := startCluster(t, clusterOptions{iods: 2})
 	c.sluice(t, "volume", "create", "disk", "64M")
 	c.sluice(t, "volume", "clone", "disk", "copy") // the metadata service knows the servers then
-	before, err := c.state()
-	must(t, err)
+	before := c.answered(t)
 	for round := range 3 {
 		sock := filepath.Join(t.TempDir(), fmt.Sprintf("n%d", round))
 		gate := c.startNBD(t, sock, "name=disk,volume=disk")
@@ -85,7 +84,7 @@ func (c *cluster) wantNothingMapped(t *testing.T) {
 
 func (c *cluster) await(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(time.Minute); !ok(); time.Sleep(50 * time.Millisecond) {
+	for deadline := time.Now().Add(readyLimit); !ok(); time.Sleep(50 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("never: %s", what)
 		}
@@ -97,9 +96,7 @@ func (c *cluster) await(t *testing.T, what string, ok func() bool) {
 func TestAnotherUserGoesByTCP(t *testing.T) {
 	p := newPerson(t, nobody)
 	c := startCluster(t, clusterOptions{iods: 1, extra: []string{"--trust-local"}})
-	if got := run(t, "", c.bin, "status", "--dir", c.dir); !strings.Contains(got, "--trust-local") {
-		t.Errorf("the status does not warn:\n%s", got)
-	}
+	c.status(t, "--trust-local") // it warns
 	sock := filepath.Join(p.dir, "sock")
 	at := []string{"--trust-local", "--url", c.url}
 	p.mustFail([]string{"cluster.secret", "--trust-local"}, "volume", "ls", "--url", c.url)

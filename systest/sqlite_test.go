@@ -60,6 +60,11 @@ func TestKillUnderSQLite(t *testing.T) {
 		if pid != 0 {
 			c.awaitSuccessor(t, victim, pid)
 		}
+		if victim == "mount" { // who served the old one may be there for a moment
+			c.await(t, "the mount is served anew", func() bool {
+				return serverOf(c.pidOf(t, "mount")) != 0 && mounted(c.mnt)
+			})
+		}
 		c.awaitReady(t, c.opts)
 		for _, b := range books {
 			b.verify(t, fmt.Sprintf("round %d, victim %q", round, victim))

@@ -132,8 +132,7 @@ func TestOtherUsersAreKeptOut(t *testing.T) {
 		p.mustFail([]string{"permission denied"}, "status", "--dir", c.dir)
 		p.mustFail(nil, "bench", "net", "--ladder", c.url)
 	}
-	st, err := c.state()
-	must(t, err)
+	st := c.answered(t)
 	for _, s := range st.Servers {
 		crowdAt(t, s.Addr)
 	}

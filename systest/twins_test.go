@@ -124,13 +124,11 @@ func (x *twins) both(what string, mount int, do func(i, root int) (string, error
 // moved elsewhere, by another mount, and its own locks are busy at the moment (d_splice_alias); it
 // repeats a path walk once by itself. No file system can help it.
 func patiently(do func() (string, error)) (said string, err error) {
-	for range 50 {
-		if said, err = do(); !errors.Is(err, unix.ESTALE) {
-			break
+	for end := time.Now().Add(busyMax); ; time.Sleep(2 * time.Millisecond) {
+		if said, err = do(); !errors.Is(err, unix.ESTALE) || time.Now().After(end) {
+			return said, err
 		}
-		time.Sleep(2 * time.Millisecond)
 	}
-	return said, err
 }
 
 // errnoOf is an error without names of files.

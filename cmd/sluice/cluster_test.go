@@ -112,7 +112,7 @@ func TestReachWaitsForAServiceThatStarts(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer domain.Close()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	ln, err := net.Listen("tcp", "127.0.0.77:0") // where nobody else listens meanwhile
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -332,9 +332,12 @@ func TestServeGoesOnWithoutOne(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.must("sluice", "mkdir", "/a")
-	_ = s.exec([]string{"sluice", "status", "--dir", "c"}) // it may just be started again
-	if err := match(`iod1 .* up `, s.stdout); err != nil {
-		t.Fatal(s.stdout)
+	err := eventually("iod1 is up", func() bool {
+		_ = s.exec([]string{"sluice", "status", "--dir", "c"}) // it may just be started again
+		return match(`iod1 .* up `, s.stdout) == nil
+	})
+	if err != nil {
+		t.Fatal(err, s.stdout)
 	}
 	if !strings.Contains(v.log(), "not everything runs; the rest goes on") {
 		t.Fatal(v.log())

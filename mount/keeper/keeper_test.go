@@ -223,7 +223,8 @@ func TestGivesUp(t *testing.T) {
 		"crash,sleep": "within",
 	} {
 		t.Run(acts, func(t *testing.T) {
-			k := keep(t, acts, func(o *Options) { o.GiveUp = 700 * time.Millisecond })
+			t.Parallel()
+			k := keep(t, acts, func(o *Options) { o.GiveUp = 5 * time.Second })
 			k.served("life 1")
 			err := k.ended()
 			if err == nil || !strings.Contains(err.Error(), "taken away") ||

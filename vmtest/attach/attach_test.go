@@ -219,7 +219,7 @@ func (r *rig) kills(t *testing.T) {
 		n++
 		t.Logf("killing %s: %s", what, strings.TrimSpace(r.run(t, "f=m/synced%d; p=$(%s); "+
 			"dd if=/dev/urandom of=$f bs=64k count=4 conv=fsync status=none; kill -9 $p; echo $p; "+
-			"sha256sum $f >> sums", n, pids)))
+			"while kill -0 $p 2> /dev/null; do sleep 0.1; done; sha256sum $f >> sums", n, pids)))
 	}
 	kill("the process that serves", serving)
 	r.settle(t)
@@ -230,7 +230,7 @@ func (r *rig) kills(t *testing.T) {
 	r.run(t, "until [ -e fio.code ]; do sleep 0.2; done; touch stop; "+
 		"until grep -q end stalls; do sleep 0.1; done; "+
 		"echo 3 > /proc/sys/vm/drop_caches; sha256sum --quiet -c sums; [ $(wc -l < sums) = %d ]; "+
-		"sluice attach --list | grep -q ' attached  *4 '", n)
+		"until sluice attach --list | grep -q ' attached  *4 '; do sleep 0.5; done", n)
 	if code := r.run(t, "cat fio.code"); code != "0\n" {
 		t.Errorf("fio ended with %s: %s", code, r.run(t, "cat fio.out fio.say"))
 	}
@@ -336,7 +336,8 @@ func (r *rig) servers(t *testing.T) {
 	r.run(t, "%s sluice attach nbd://127.0.0.1/w; "+
 		"dd if=/dev/urandom of=data bs=1M count=8 status=none", gateway)
 	r.run(t, "(dd if=data of=/dev/sluice/w bs=64k oflag=direct conv=fsync status=none; "+
-		"echo $? > dd.code) > dd.out 2>&1 < /dev/null & sleep 0.3; kill -9 $(cat pid); sleep 0.5; %s "+
+		"echo $? > dd.code) > dd.out 2>&1 < /dev/null & sleep 0.3; kill -9 $(cat pid); "+
+		"while kill -0 $(cat pid) 2> /dev/null; do sleep 0.1; done; rm gateway; %s "+
 		"until [ -e dd.code ]; do sleep 0.1; done; cat dd.out; [ $(cat dd.code) = 0 ]; "+
 		"echo 3 > /proc/sys/vm/drop_caches; cmp -n 8388608 data /dev/sluice/w; sluice detach w; "+
 		"kill $(cat pid); while kill -0 $(cat pid) 2> /dev/null; do sleep 0.1; done", gateway)

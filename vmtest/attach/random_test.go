@@ -84,11 +84,12 @@ func (r *rig) randomLives(t *testing.T) {
 			attached = false
 		case what == 1:
 			// Where nobody stands by yet, the device is nobody's until it is attached again.
-			script = fmt.Sprintf("p=$(%s); s=$(%s) || true; kill -9 $p; [ -n \"$s\" ] || sluice attach w",
+			script = fmt.Sprintf("p=$(%s); s=$(%s) || true; kill -9 $p; "+
+				"while kill -0 $p 2> /dev/null; do sleep 0.1; done; [ -n \"$s\" ] || sluice attach w",
 				serving, standing)
 		case what == 2:
-			script = fmt.Sprintf("%s > /dev/null; p=$(%s) || true; [ -z \"$p\" ] || kill -9 $p", serving,
-				standing)
+			script = fmt.Sprintf("%s > /dev/null; p=$(%s) || true; [ -z \"$p\" ] || { kill -9 $p; "+
+				"while kill -0 $p 2> /dev/null; do sleep 0.1; done; }", serving, standing)
 		case what == 3: // both: the device is nobody's until somebody attaches or detaches it
 			script = "pkill -9 'sluice-(attach|standby)'"
 			if rnd.IntN(2) == 0 {

@@ -38,24 +38,35 @@ func newRig(t *testing.T) *rig {
 	return r
 }
 
-// run types a command in a guest and returns what it printed.
+// run types a command in a guest and returns what it printed. On a busy machine a guest may be too
+// slow for a handshake; a command that has not reached the cluster is typed again.
 func (r *rig) run(t *testing.T, g *vmtest.Guest, format string, args ...any) string {
 	t.Helper()
+	typed := fmt.Sprintf(format, args...)
+	for try := 0; ; try++ {
+		res, err := r.runOnce(t, g, typed)
+		if err == nil {
+			return res.Stdout
+		}
+		if try == 5 || !strings.Contains(res.Stderr, "Is the cluster running") {
+			t.Fatalf("%s: %s\n%v\n%s%s", g.Name(), typed, err, res.Stdout, res.Stderr)
+		}
+		t.Log("not reached: ", res.Stderr)
+	}
+}
+
+func (r *rig) runOnce(t *testing.T, g *vmtest.Guest, typed string) (vmtest.Result, error) {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	script := "export PATH=" + filepath.Dir(r.bin) + ":$PATH SLUICE_CREDENTIAL=/tmp/b.json; "
 	if g == r.a {
 		script = "export PATH=" + filepath.Dir(r.bin) + ":$PATH; "
 	}
-	res, err := g.Exec(ctx, vmtest.Command{Script: script + fmt.Sprintf(format, args...),
-		Limit: patience})
+	res, err := g.Exec(ctx, vmtest.Command{Script: script + typed, Limit: patience})
 	if err == nil {
 		err = res.Err()
 	}
-	if err != nil {
-		t.Fatalf("%s: %s\n%v\n%s%s", g.Name(), fmt.Sprintf(format, args...), err, res.Stdout, res.Stderr)
-	}
-	return res.Stdout
+	return res, err
 }
 
 // rung is one of what `bench net --ladder --json` prints.

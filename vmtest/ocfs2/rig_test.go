@@ -160,7 +160,7 @@ func (r *rig) run(t *testing.T, g *vmtest.Guest, format string, args ...any) str
 func (r *rig) try(t *testing.T, g *vmtest.Guest, script string) (out string, err error) {
 	for range 5 {
 		out, err = r.tryOnce(t, g, script)
-		if err == nil || !strings.Contains(err.Error(), "Is the cluster running at") {
+		if err == nil || !strings.Contains(err.Error(), "Is the cluster running") {
 			break
 		}
 		t.Log("not reached: ", err)

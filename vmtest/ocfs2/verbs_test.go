@@ -31,10 +31,10 @@ func (r *rig) carried(t *testing.T, provider string) (bytes float64) {
 func (r *rig) verbs(t *testing.T) {
 	r.token = tokenText.FindString(r.run(t, r.h1,
 		"sluice token create --client rdma --volume disk --dir /var/lib/sluice"))
-	r.run(t, r.n1, `set -e; export SLUICE_CREDENTIAL=/root/rdma.json
-		sluice join 10.1.0.1:9401 %s
-		sluice volume create disk 64M
-		sluice attach disk`, r.token)
+	const as = "export SLUICE_CREDENTIAL=/root/rdma.json; "
+	r.run(t, r.n1, as+"sluice join 10.1.0.1:9401 %s", r.token)
+	r.run(t, r.n1, as+"sluice volume create disk 64M")
+	r.run(t, r.n1, as+"sluice attach disk")
 	before, tcp := r.carried(t, "verbs"), r.carried(t, "tcp")
 	r.run(t, r.n1, `set -e; mkfs.ext4 -q /dev/sluice/disk; mkdir -p /mnt/disk
 		mount /dev/sluice/disk /mnt/disk
