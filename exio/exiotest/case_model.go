@@ -14,6 +14,7 @@ func sizes(t *testing.T, r *Rig) {
 	eager := r.Options.EagerBytes
 	most := 5 << 20
 	from, to := r.Alloc(0, most), r.Alloc(1, most)
+	answer, back := r.Alloc(1, 1), r.Alloc(0, 1)
 	fill(rng, from)
 	tag := uint64(0)
 	for _, n := range []int{0, 1, 100, eager - 1, eager, eager + 1, 64<<10 - 1, 64 << 10, 64<<10 + 1,
@@ -27,6 +28,11 @@ func sizes(t *testing.T, r *Rig) {
 				t.Errorf("%d bytes went by %v", n, ev.How)
 			}
 			tag += uint64(n)
+			if !r.Stored { // an answer, with which the credits for what was read come back
+				read := begin(t, r.A.Read, exio.Op{Tag: exio.AnyTag, Pieces: [][]byte{back}})
+				begin(t, r.B.Write, exio.Op{Pieces: [][]byte{answer}}).good()
+				read.good()
+			}
 		}
 	}
 }

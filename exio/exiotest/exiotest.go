@@ -130,7 +130,7 @@ func wantKind(t *testing.T, err error, kinds ...errs.Kind) {
 	t.Fatalf("%v, want %v", err, kinds)
 }
 
-// pass moves from pieces to pieces and compares. reversed has the read wait for the write.
+// pass moves from pieces to pieces and compares. readFirst has the write come to a read that waits.
 func (r *Rig) pass(t *testing.T, tag uint64, from, to [][]byte, readFirst bool) exio.Event {
 	t.Helper()
 	var read, write *pending
