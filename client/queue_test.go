@@ -314,7 +314,8 @@ func TestQueueGoroutines(t *testing.T) {
 		if n != depth || !bytes.Equal(got, want) {
 			t.Errorf("operation %d: %d completions, equal %v", op, n, bytes.Equal(got, want))
 		}
-		if most > 0 || jobs > 0 {
+		// One that waits for something else, as for rights that are renewed, has a goroutine.
+		if most > depth/20 || jobs > depth/20 {
 			t.Errorf("operation %d: %d goroutines and %d jobs", op, most, jobs)
 		}
 	}
