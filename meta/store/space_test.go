@@ -127,7 +127,7 @@ func TestRemovalsToldWithoutSpace(t *testing.T) {
 	full.Store(true)
 	tell(2, []meta.Deferred{of(meta.DeferRemove, 1), of(meta.DeferMake, 4), of(meta.DeferRemove, 2),
 		{Kind: meta.DeferTouch, Dir: dir.Ino, At: meta.Time{Sec: 2}}, of(meta.DeferRemove, 3)},
-		errs.OK, errs.NoSpace, errs.OK, errs.OK, errs.OK)
+		errs.OK, errs.NoSpace, errs.OK, errs.NoSpace, errs.OK)
 	full.Store(false)
 	verify(t, w.store)
 }

@@ -444,7 +444,9 @@ func (p *part) build(t *txn) error {
 			continue
 		}
 		some = true
-		t.kv.MakesRoom = t.kv.MakesRoom && d.Kind != meta.DeferMake
+		// A touch alone tells of what was made and removed: programs would go on doing that for ever
+		// on a full disk, on room that is kept for removals.
+		t.kv.MakesRoom = t.kv.MakesRoom && d.Kind == meta.DeferRemove
 	}
 	t.now = now
 	if !some {
