@@ -38,7 +38,7 @@ type alive struct {
 	awaited   bool            // earlier, and may have leases
 	locks     bool            // its record says that it has asked for locks
 	heard     bool            // it was heard of in this life of the service
-	spans     []span          // numbers that are its own; see tellmany.go
+	spans     []span          // numbers that are its own; see spans.go
 }
 
 // sessions is the table of sessions and of what they have open. The records in the store are the
