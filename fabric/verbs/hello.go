@@ -60,6 +60,13 @@ func encodeRefusal(kind errs.Kind) [refusalBytes]byte {
 	return b
 }
 
+// Reasons of connection managers, of the InfiniBand specification's table for REJ messages.
+const (
+	rejectNoService = 8
+	rejectStale     = 10
+	rejectConsumer  = 28
+)
+
 // decodeRefusal turns a rejection into the dialler's error. A peer must not choose this side's
 // errors, so only the kinds of fabric.RefusalKind are kept. One without a refusal comes from the
 // peer's connection manager, with its reason.
@@ -74,10 +81,14 @@ func decodeRefusal(b []byte, reason int) error {
 		}
 		return errs.Newf(fabric.RefusalKind(kind), "verbs", "hello", "refused by the peer")
 	}
-	why := map[int]string{8: "nobody listens", 10: "it has not heard of an earlier one's end",
-		28: "it ended the connection"}[reason]
-	if why == "" {
-		why = "its connection manager refuses"
+	why := "its connection manager refuses"
+	switch reason {
+	case rejectNoService:
+		why = "nobody listens"
+	case rejectStale:
+		why = "it has not heard of the end of an earlier connection"
+	case rejectConsumer:
+		why = "it ended the connection"
 	}
 	return errs.Newf(errs.Disconnected, "verbs", "hello", "%s (reason %d)", why, reason)
 }

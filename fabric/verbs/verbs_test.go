@@ -124,4 +124,8 @@ func TestRefusal(t *testing.T) {
 			t.Errorf("a refusal of kind %v is told as %v", kind, got)
 		}
 	}
+	err := decodeRefusal(nil, rejectNoService)
+	if errs.KindOf(err) != errs.Disconnected || !strings.Contains(err.Error(), "nobody listens") {
+		t.Errorf("where nobody listens: %v", err)
+	}
 }
