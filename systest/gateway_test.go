@@ -121,12 +121,17 @@ func TestStoppedServersAreWaitedFor(t *testing.T) {
 		must(t, g.write(bytes.Repeat([]byte{1}, 1<<20), 0, false))
 		guests = append(guests, g)
 	}
+	pause := soak(38*time.Second, 70*time.Second)
 	var stopped sync.WaitGroup
 	for i := 1; i <= 2; i++ {
 		pid := c.pidOf(t, fmt.Sprint("iod", i))
-		stopped.Go(func() { stopFor(t, pid, soak(38*time.Second, 70*time.Second)) })
+		must(t, syscall.Kill(pid, syscall.SIGSTOP))
+		stopped.Go(func() {
+			time.Sleep(pause)
+			_ = syscall.Kill(pid, syscall.SIGCONT)
+		})
+		c.await(t, "a server stands still", func() bool { return standsStill(t, pid) })
 	}
-	time.Sleep(100 * time.Millisecond)
 	began := time.Now()
 	want := bytes.Repeat([]byte{3}, 1<<20)
 	patient := make(chan error, 1)
@@ -135,7 +140,7 @@ func TestStoppedServersAreWaitedFor(t *testing.T) {
 	if short == nil || !strings.Contains(short.Error(), fmt.Sprint("nbd error ", nbdEIO)) {
 		t.Errorf("with --timeout 3s, after %v: %v", time.Since(began), short)
 	}
-	if d := time.Since(began); d > 20*time.Second {
+	if d := time.Since(began); d > pause-5*time.Second { // it has not waited for their return
 		t.Errorf("--timeout 3s took %v", d)
 	}
 	if err := <-patient; err != nil {

@@ -63,6 +63,8 @@ func (l *load) progress() int64 {
 // failures is how many operations have not.
 func (l *load) failures() int64 {
 	n := l.files[0].failed.Load() + l.files[1].failed.Load() + l.block.failed.Load()
+	l.names.mu.Lock()
+	defer l.names.mu.Unlock()
 	for _, k := range l.names.failures {
 		n += int64(k)
 	}

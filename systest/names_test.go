@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -30,7 +31,8 @@ type nameWriter struct {
 	may      [names][]*content // never empty; nil stands for "no such file"
 	syncs    bool              // the folder, too: what was not synced a full disk may undo
 	done     atomic.Int64      // operations that succeeded
-	failures map[string]int    // and those that did not, by error
+	mu       sync.Mutex
+	failures map[string]int // and those that did not, by error
 }
 
 // content is what a small file holds.
@@ -68,7 +70,9 @@ func (w *nameWriter) run(t *testing.T, stop chan struct{}) {
 		default:
 		}
 		if err := w.step(); err != nil {
+			w.mu.Lock()
 			w.failures[cause(err)]++
+			w.mu.Unlock()
 			time.Sleep(20 * time.Millisecond)
 			continue
 		}

@@ -41,14 +41,18 @@ func TestCallsIntoC(t *testing.T) {
 	for i := range uint64(chain) {
 		wants(t, r.a.nextSend(i), errs.OK)
 	}
-	time.Sleep(500 * time.Millisecond) // the connection manager's events come to an end
+	for last, until := int64(0), time.Now().Add(time.Minute); last != runtime.NumCgoCall() &&
+		time.Now().Before(until); { // the connection manager's events come to an end
+		last = runtime.NumCgoCall()
+		time.Sleep(500 * time.Millisecond)
+	}
 	numbered := r.a.ep.(*endpoint).sendNext.Load()
 	calls("16 requests of 16 pieces", 1, func() { fatal(t, r.a.ep.Post(wrs)) })
 	if n := r.a.ep.(*endpoint).sendNext.Load() - numbered; n != chain {
 		t.Errorf("%d requests of 16 pieces became %d requests of the device", chain, n)
 	}
 	calls("15 receives", 1, func() { fatal(t, r.a.ep.PostRecv(recvs[1:])) })
-	time.Sleep(500 * time.Millisecond) // let them all complete
+	time.Sleep(2 * time.Second) // let them all complete
 	got := 0
 	calls("16 completions", 1, func() { got = r.a.cq.Poll(r.a.dst) })
 	if got < chain { // the gate's own write is among them, silently
